@@ -232,7 +232,7 @@ impl Pool {
             }
             (opening, _) => format!("{opening} of {} are still being opened", connections.len()),
         };
-        TransportError::Busy { peer: self.server(), detail, waited }
+        TransportError::Busy { peer: self.server(), detail, is_opening: opening > 0, waited }
     }
 }
 

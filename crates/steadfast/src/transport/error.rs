@@ -102,6 +102,8 @@ pub enum TransportError {
         peer: String,
         /// Connections and streams in use.
         detail: String,
+        /// True if a new connection was still being opened: the server has not responded to it.
+        is_opening: bool,
         /// Time waited.
         waited: Duration,
     },

@@ -194,7 +194,13 @@ async fn probe_on_other_connection(
     let remaining = limit.saturating_sub(environment.now().since(started_at));
     let Some(response) = send(request, remaining).await else { return (started_at, true) };
     liveness_probes.counters.request("GET", &response, environment.now().since(started_at));
-    // Only a timeout counts as silence. The affected requests report an immediate failure.
-    let silent = matches!(response, Err(TransportError::HeadersTimeout { .. } | TransportError::ConnectTimeout { .. }));
+    // Only a timeout counts as silence, also that of a new connection for the probe. The affected requests report an
+    // immediate failure.
+    let silent = matches!(
+        response,
+        Err(TransportError::HeadersTimeout { .. }
+            | TransportError::ConnectTimeout { .. }
+            | TransportError::Busy { is_opening: true, .. })
+    );
     *last.insert((started_at, !silent))
 }

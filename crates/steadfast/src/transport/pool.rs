@@ -263,7 +263,12 @@ impl Pool {
             let waiting = state.waiting.count(|purpose| purpose.reader == reader);
             if waiting >= self.inner.settings.max_waiting {
                 let detail = format!("{waiting} requests are already waiting; send fewer requests concurrently");
-                return Err(TransportError::Busy { peer: self.server(), detail, waited: Duration::ZERO });
+                return Err(TransportError::Busy {
+                    peer: self.server(),
+                    detail,
+                    is_opening: false,
+                    waited: Duration::ZERO,
+                });
             }
             let (sender, assignment) = oneshot::channel();
             state
@@ -291,7 +296,7 @@ impl Pool {
         });
         assignment.ok_or_else(|| {
             let detail = "the connection that must also carry this request accepts no more requests".to_owned();
-            TransportError::Busy { peer: self.server(), detail, waited: Duration::ZERO }
+            TransportError::Busy { peer: self.server(), detail, is_opening: false, waited: Duration::ZERO }
         })
     }
 }
@@ -468,7 +473,7 @@ impl Inner {
         }
         if !self.may_open(&state, UPGRADE_PURPOSE.reader) {
             let detail = format!("{} connections are open; raise `Settings::max_connections`", state.connections.len());
-            return Err(TransportError::Busy { peer: server, detail, waited: Duration::ZERO });
+            return Err(TransportError::Busy { peer: server, detail, is_opening: false, waited: Duration::ZERO });
         }
         state.dial_count += 1;
         let connection =
