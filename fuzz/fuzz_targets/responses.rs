@@ -9,7 +9,8 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use steadfast_core::record::{Bookmark, Identity, ListMeta, RecordKind, Status};
 use steadfast_core::reflector::{
-    Differences, Failure, Input, ListHints, Output, Record, Reflector, ReflectorSettings, Request, RequestId, RecordAction,
+    Differences, Failure, Input, ListHints, Output, Record, RecordAction, Reflector, ReflectorSettings, Request,
+    RequestId,
 };
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 
@@ -143,7 +144,9 @@ impl ReflectorRun {
             RecordAction::Perform(outputs) => self.apply_outputs(outputs),
             RecordAction::Apply => assert!(self.reflector.is_synced(), "a change before the first list"),
             RecordAction::Compare => assert!(self.is_comparing, "compared without a comparison in progress"),
-            RecordAction::Stage | RecordAction::StageUnchanged => assert!(self.is_staging, "staged without a list in progress"),
+            RecordAction::Stage | RecordAction::StageUnchanged => {
+                assert!(self.is_staging, "staged without a list in progress")
+            }
             RecordAction::Skip | RecordAction::Older { .. } => {}
         }
         self.assert_never_older(false);

@@ -131,9 +131,9 @@ impl State {
         let (class, doubt) = match self {
             Self::Informer(Freshness::Fresh { version, age, tainted, polled, .. }) => {
                 let polled = match polled {
-                    Some(polled) => {
-                        Some(python_class!(py, "Polled")?.call1((polled.every.as_secs_f64(), polled.reason.to_string()))?)
-                    }
+                    Some(polled) => Some(
+                        python_class!(py, "Polled")?.call1((polled.every.as_secs_f64(), polled.reason.to_string()))?,
+                    ),
                     None => None,
                 };
                 let version = version.as_ref().map(ToString::to_string);
