@@ -367,7 +367,10 @@ impl GroupDecision {
     }
 }
 
-/// Returns the same ID for the same removals, in every release: 128 bits of SHA-256.
+/// Returns the ID of the removals: 128 bits of SHA-256.
+///
+/// The texts are the debug texts of the steps. If a release changes them, the ID changes too, and an operator must
+/// approve again.
 fn approval_id(group: &str, texts: &BTreeMap<String, String>) -> String {
     use std::fmt::Write;
     let mut hash = Sha256::new();

@@ -26,7 +26,7 @@ impl DiagnosticCallbacks {
         let callbacks = self.0.lock().clone();
         for callback in callbacks {
             if std::panic::catch_unwind(AssertUnwindSafe(|| callback(diagnostic))).is_err() {
-                tracing::error!(informer, "a diagnostic callback panicked");
+                tracing::error!(%informer, "a diagnostic callback panicked");
             }
         }
     }

@@ -158,7 +158,7 @@ impl Pool {
                         None => self.acquire_slot(placement_request, &runtime, &avoided).await,
                     }
                 } => assignment?,
-                () = &mut deadline => return Err(self.busy_error(limit)),
+                () = &mut deadline => return Err(self.busy_error(placement_request.purpose(), &runtime, limit)),
             };
             let connection = stream_slot.connection.clone();
             // If the byte count is unchanged after a failure, the server has not seen the request.
@@ -218,7 +218,7 @@ impl Pool {
         }
     }
 
-    fn busy_error(&self, waited: Duration) -> TransportError {
+    fn busy_error(&self, purpose: Purpose, runtime: &ConnectionRuntime, waited: Duration) -> TransportError {
         let connections = self.connections();
         let busy: usize = connections.iter().map(|connection| connection.streams).sum();
         let opening = connections.iter().filter(|connection| connection.state == ConnectionState::Connecting).count();
@@ -232,7 +232,9 @@ impl Pool {
             }
             (opening, _) => format!("{opening} of {} are still being opened", connections.len()),
         };
-        TransportError::Busy { peer: self.server(), detail, is_opening: opening > 0, waited }
+        // A connection for another purpose, or one that was dialled a moment ago, says nothing about the server.
+        let is_opening = self.inner.is_dial_hanging(runtime, purpose, waited / 2);
+        TransportError::Busy { peer: self.server(), detail, is_opening, waited }
     }
 }
 

@@ -102,7 +102,7 @@ pub enum TransportError {
         peer: String,
         /// Connections and streams in use.
         detail: String,
-        /// True if a new connection was still being opened: the server has not responded to it.
+        /// True if the server has not responded to a new connection for this request for at least half of `waited`.
         is_opening: bool,
         /// Time waited.
         waited: Duration,

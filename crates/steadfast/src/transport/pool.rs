@@ -436,6 +436,15 @@ impl Inner {
         self.lock().connections.iter().filter(|connection| connection.allows_no_streams()).count()
     }
 
+    /// Returns true if a connection for `purpose` on `runtime` has been opening for at least `min_age`.
+    pub(super) fn is_dial_hanging(&self, runtime: &ConnectionRuntime, purpose: Purpose, min_age: Duration) -> bool {
+        let now = self.environment.now();
+        let is_hanging = |connection: &Arc<TransportConnection>| {
+            connection.state() == ConnectionState::Connecting && now.since(connection.dialled_at) >= min_age
+        };
+        self.lock().connections_for(runtime, purpose).any(is_hanging)
+    }
+
     /// Returns true if the limits permit one more connection for `reader`.
     fn may_open(&self, state: &State, reader: Reader) -> bool {
         let same = state.connections.iter().filter(|connection| connection.purpose.reader == reader).count();

@@ -1,7 +1,10 @@
 //! Limits of streams and connections.
 
+use std::time::Duration;
+
 use futures::future::join_all;
-use steadfast::transport::{Placement, Settings};
+use steadfast::connection::SendError;
+use steadfast::transport::{Deadlines, Placement, Settings, TransportError};
 use steadfast_apiserver::ApiServer;
 
 use crate::fixture::{
@@ -73,11 +76,25 @@ async fn connection_limit_reserves_share_for_informers() {
          the server did not execute the request; a retry is safe"
     );
     assert!(!error.maybe_sent());
+    // A full pool says nothing about the server.
+    assert!(matches!(error, SendError::Transport(TransportError::Busy { is_opening: false, .. })), "{error:?}");
     let (response, ()) = tokio::join!(body_text(&connection, get_request(PODS)), async {
-        tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
         watches.pop();
     });
     response.expect("a response after a watch has ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn hanging_new_connection_is_reported() {
+    let server = in_memory_server().await;
+    let connection = connect_over_pipes(&server, Settings::default(), &Sockets::default()).await;
+    server.faults().black_hole(true);
+    // Shorter than the timeout of an address.
+    let mut request = get_request(PODS);
+    request.extensions_mut().insert(Deadlines { headers: Some(Duration::from_secs(4)), progress: None });
+    let error = connection.send(request).await.expect_err("no connection opens within 4 s");
+    assert!(matches!(error, SendError::Transport(TransportError::Busy { is_opening: true, .. })), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,7 +103,7 @@ async fn recent_placement_uses_new_connection() {
     let connection = connect_over_pipes(&server, http2_settings(), &Sockets::default()).await;
     let first_watch = open_watch(&connection).await;
     // `Placement::RecentlyOpened` permits only recently opened connections. After the pause, the first connection is excluded.
-    tokio::time::sleep(std::time::Duration::from_secs(120)).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
     let open_on_recent_connection = || {
         let mut request = get_request(crate::fixture::WATCH);
         request.extensions_mut().insert(Placement::RecentlyOpened);
