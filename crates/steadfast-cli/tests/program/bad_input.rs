@@ -43,7 +43,7 @@ fn missing_or_invalid_kubeconfig_is_reported() {
 fn missing_context_is_reported() {
     let good = kubeconfig("context.kubeconfig", "https://127.0.0.1:1", "");
     let output = steadfast(&["watch", "pods", "--kubeconfig", &good, "--context", "elsewhere"]);
-    assert_fails(&output, 3, &["the context \"elsewhere\" does not exist", "it has here"]);
+    assert_fails(&output, 3, &["the context \"elsewhere\" does not exist", "existing contexts: here"]);
 }
 
 #[test]
