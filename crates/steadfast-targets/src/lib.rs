@@ -10,11 +10,15 @@
 //! use steadfast_targets::haproxy::{Haproxy, Server};
 //! use steadfast_targets::{DesiredState, MirrorMemory, Mirror, MirrorSettings};
 //!
-//! # async fn example(entries: BTreeMap<String, Server>, informer_is_stale: bool) -> Result<(), Box<dyn
-//! std::error::Error>> { let target = Haproxy::new(Path::new("/run/haproxy/admin.sock"), "web", "sf-")?; let mirror =
-//! Mirror::start("web", target, MirrorSettings::default(), MirrorMemory::open(Path::new("mirrors.json"))?); // Whenever
-//! it changes, as a whole. mirror.set_desired(DesiredState { doubt: informer_is_stale.then(|| "the cache is
-//! stale".into()), ..DesiredState::new(entries) });
+//! # async fn example(
+//! #     entries: BTreeMap<String, Server>,
+//! #     informer_is_stale: bool,
+//! # ) -> Result<(), Box<dyn std::error::Error>> {
+//! let target = Haproxy::new(Path::new("/run/haproxy/admin.sock"), "web", "sf-")?;
+//! let mirror = Mirror::start("web", target, MirrorSettings::default(), MirrorMemory::open(Path::new("mirrors.json"))?);
+//! // Whenever it changes, as a whole.
+//! let doubt = informer_is_stale.then(|| "the cache is stale".into());
+//! mirror.set_desired(DesiredState { doubt, ..DesiredState::new(entries) });
 //! # Ok(())
 //! # }
 //! ```
