@@ -135,119 +135,107 @@ fn cell(measurement: &Measurement, ours: Option<f64>) -> String {
     cell
 }
 
+/// Header of the tables with a column for each library.
+const LIBRARY_HEADER: &str = "| | Steadfast | kube-runtime | client-go |\n|---|---|---|---|\n";
+
 /// Returns the summary: the best setting of each library, for each measurement at its largest size.
 pub(in crate::run) fn summary(part_results: &PartResults) -> String {
-    best_table(part_results, &[Resource::Pods, Resource::Widgets], Prominence::Summary)
+    let mut text = LIBRARY_HEADER.to_owned();
+    for resource in [Resource::Pods, Resource::Widgets] {
+        let prefix = if resource == Resource::Widgets { format!("{resource}: ") } else { String::new() };
+        for metric in metrics(Prominence::Summary) {
+            let measurements = at_largest_size(part_results, metric, |measurement| measurement.resource == resource);
+            let best_settings = Library::ALL
+                .map(|library| best(measurements.iter().copied().filter(|measurement| measurement.library == library)));
+            write_row(&mut text, &prefix, &measurements, &best_settings, cell_with_setting);
+        }
+    }
+    text
 }
 
-/// Clients for pods with the settings that their library uses unless the program asks for others, with column titles.
-/// client-go and Steadfast request protobuf and streamed lists of built-in types, kube-runtime requests pages of JSON.
-const DEFAULT_POD_CLIENTS: [(&str, &str); 3] = [
-    ("Steadfast", "steadfast, protobuf, streamed"),
-    ("kube-runtime", "kube-runtime, JSON, pages"),
-    ("client-go", "client-go, protobuf, streamed"),
-];
+/// Clients for pods with the default settings of their library. client-go and Steadfast request protobuf and streamed
+/// lists of built-in types, kube-runtime requests pages of JSON.
+const DEFAULT_POD_CLIENTS: [&str; 3] =
+    ["steadfast, protobuf, streamed", "kube-runtime, JSON, pages", "client-go, protobuf, streamed"];
 
 /// As [`DEFAULT_POD_CLIENTS`], for dynamic objects.
-const DEFAULT_DYNAMIC_CLIENTS: [(&str, &str); 3] = [
-    ("Steadfast", "steadfast, dynamic"),
-    ("kube-runtime", "kube-runtime, dynamic"),
-    ("client-go", "client-go, dynamic"),
-];
+const DEFAULT_DYNAMIC_CLIENTS: [&str; 3] = ["steadfast, dynamic", "kube-runtime, dynamic", "client-go, dynamic"];
 
 /// Clients of the first page: the defaults, and encoded objects in Steadfast.
-const FIRST_PAGE_CLIENTS: [(&str, &str); 4] = [
-    DEFAULT_POD_CLIENTS[0],
-    ("Steadfast, `Lazy`", "steadfast, lazy, protobuf, streamed"),
-    DEFAULT_POD_CLIENTS[1],
-    DEFAULT_POD_CLIENTS[2],
-];
+const FIRST_PAGE_CLIENTS: [&str; 4] =
+    [DEFAULT_POD_CLIENTS[0], "steadfast, lazy, protobuf, streamed", DEFAULT_POD_CLIENTS[1], DEFAULT_POD_CLIENTS[2]];
 
 /// Returns the summary of each library at its default settings.
 pub(in crate::run) fn defaults(part_results: &PartResults) -> String {
-    let mut text = table_header(&DEFAULT_POD_CLIENTS);
-    client_rows(&mut text, part_results, &DEFAULT_POD_CLIENTS, "", Prominence::Summary);
+    let mut text = LIBRARY_HEADER.to_owned();
+    write_client_rows(&mut text, part_results, &DEFAULT_POD_CLIENTS, "", Prominence::Summary);
     let prefix = format!("{}: ", Resource::Widgets);
-    client_rows(&mut text, part_results, &DEFAULT_DYNAMIC_CLIENTS, &prefix, Prominence::Summary);
+    write_client_rows(&mut text, part_results, &DEFAULT_DYNAMIC_CLIENTS, &prefix, Prominence::Summary);
     text
 }
 
 /// Returns the summary of a few measurements, for pods only.
 pub(in crate::run) fn first_page(part_results: &PartResults) -> String {
-    let mut text = table_header(&FIRST_PAGE_CLIENTS);
-    client_rows(&mut text, part_results, &FIRST_PAGE_CLIENTS, "", Prominence::FirstPage);
+    let mut text = "| | Steadfast | Steadfast, `Lazy` | kube-runtime | client-go |\n|---|---|---|---|---|\n".to_owned();
+    write_client_rows(&mut text, part_results, &FIRST_PAGE_CLIENTS, "", Prominence::FirstPage);
     text
 }
 
-fn table_header(clients: &[(&str, &str)]) -> String {
-    let titles: Vec<&str> = clients.iter().map(|(title, _)| *title).collect();
-    format!("| | {} |\n|---|{}\n", titles.join(" | "), "---|".repeat(clients.len()))
-}
-
-/// Appends a row for each measurement, with a column for each of `clients`, at the largest size of the measurement.
-fn client_rows(
+/// Appends a row for each measurement, with a column for each of `clients`.
+fn write_client_rows(
     text: &mut String,
     part_results: &PartResults,
-    clients: &[(&str, &str)],
+    clients: &[&str],
     prefix: &str,
     prominence: Prominence,
 ) {
     for metric in metrics(prominence) {
-        let named = |client: &str| {
-            let matching = part_results
-                .measurements()
-                .iter()
-                .filter(|measurement| measurement.client == client && measurement.metric == metric);
-            matching.max_by_key(|measurement| measurement.size)
-        };
-        let measurements: Vec<Option<&Measurement>> = clients.iter().map(|(_, client)| named(client)).collect();
-        let winner = best(measurements.iter().flatten().copied());
-        let Some(first) = winner else { continue };
-        let cells: Vec<String> = measurements
+        let is_shown = |measurement: &Measurement| clients.contains(&&*measurement.client);
+        let measurements = at_largest_size(part_results, metric, is_shown);
+        let cells: Vec<Option<&Measurement>> = clients
             .iter()
-            .map(|measurement| measurement.map_or_else(|| "-".to_owned(), |measurement| figure(measurement, winner)))
+            .map(|client| measurements.iter().copied().find(|measurement| measurement.client == *client))
             .collect();
-        let (unit, size) = (&first.unit, format_number(first.size as f64));
-        let _ = writeln!(text, "| {prefix}{metric} ({unit}; {size} objects) | {} |", cells.join(" | "));
+        write_row(text, prefix, &measurements, &cells, figure);
     }
+}
+
+/// Returns the measurements of `metric` that match, at the largest size among them.
+fn at_largest_size<'a>(
+    part_results: &'a PartResults,
+    metric: &str,
+    matches: impl Fn(&Measurement) -> bool,
+) -> Vec<&'a Measurement> {
+    let all = part_results.measurements().iter();
+    let mut measurements: Vec<&Measurement> =
+        all.filter(|measurement| measurement.metric == metric && matches(measurement)).collect();
+    let size = measurements.iter().map(|measurement| measurement.size).max();
+    measurements.retain(|measurement| Some(measurement.size) == size);
+    measurements
+}
+
+/// Appends the row of the metric of `measurements`, with the best cell in bold. Appends nothing without measurements.
+fn write_row(
+    text: &mut String,
+    prefix: &str,
+    measurements: &[&Measurement],
+    cells: &[Option<&Measurement>],
+    format_cell: fn(&Measurement, Option<&Measurement>) -> String,
+) {
+    let Some(Measurement { metric, unit, size, .. }) = measurements.first() else { return };
+    let winner = best(cells.iter().flatten().copied());
+    let cells: Vec<String> = cells
+        .iter()
+        .map(|measurement| measurement.map_or_else(|| "-".to_owned(), |measurement| format_cell(measurement, winner)))
+        .collect();
+    let size = format_number(*size as f64);
+    let _ = writeln!(text, "| {prefix}{metric} ({unit}; {size} objects) | {} |", cells.join(" | "));
 }
 
 /// Returns the measurements that are at least as prominent as `prominence`.
 fn metrics(prominence: Prominence) -> impl Iterator<Item = &'static str> {
     let columns = GROUPS.iter().flat_map(|(_, columns)| columns.iter());
     columns.filter(move |(_, column_prominence)| *column_prominence >= prominence).map(|(metric, _)| *metric)
-}
-
-fn best_table(part_results: &PartResults, resources: &[Resource], prominence: Prominence) -> String {
-    let metrics: Vec<&str> = metrics(prominence).collect();
-    let mut text = String::from("| | Steadfast | kube-runtime | client-go |\n|---|---|---|---|\n");
-    for &resource in resources {
-        for metric in &metrics {
-            let measurements = || {
-                part_results
-                    .measurements()
-                    .iter()
-                    .filter(|measurement| measurement.resource == resource && measurement.metric == *metric)
-            };
-            let Some(size) = measurements().map(|measurement| measurement.size).max() else { continue };
-            let best_settings = Library::ALL.map(|library| {
-                best(measurements().filter(|measurement| measurement.library == library && measurement.size == size))
-            });
-            let winner = best(best_settings.iter().flatten().copied());
-            let cells = best_settings.map(|measurement| {
-                measurement.map_or_else(|| "-".to_owned(), |measurement| summary_cell(measurement, winner))
-            });
-            let unit = measurements().next().map_or("", |measurement| &measurement.unit);
-            let resource_prefix = if resource == Resource::Widgets { format!("{resource}: ") } else { String::new() };
-            let _ = writeln!(
-                text,
-                "| {resource_prefix}{metric} ({unit}; {} objects) | {} |",
-                format_number(size as f64),
-                cells.join(" | ")
-            );
-        }
-    }
-    text
 }
 
 fn best<'a>(measurements: impl Iterator<Item = &'a Measurement>) -> Option<&'a Measurement> {
@@ -258,7 +246,7 @@ fn best<'a>(measurements: impl Iterator<Item = &'a Measurement>) -> Option<&'a M
 }
 
 /// Formats the figure with its setting.
-fn summary_cell(measurement: &Measurement, winner: Option<&Measurement>) -> String {
+fn cell_with_setting(measurement: &Measurement, winner: Option<&Measurement>) -> String {
     let setting = measurement.client.split_once(", ").map_or("", |(_, setting)| setting);
     format!("{} ({setting})", figure(measurement, winner))
 }
@@ -279,4 +267,17 @@ fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
         }
     }
     distinct
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::client_variant::client_named;
+
+    #[test]
+    fn clients_of_tables_exist() {
+        for name in [&DEFAULT_POD_CLIENTS[..], &DEFAULT_DYNAMIC_CLIENTS, &FIRST_PAGE_CLIENTS].concat() {
+            assert!(client_named(name).is_ok(), "{name}");
+        }
+    }
 }
