@@ -382,13 +382,12 @@ impl<K: Cacheable> Driver<K> {
         match read {
             Ok(()) => self.requests.give_back(id, parser),
             Err(failure) => {
+                // The rest of the body cannot be parsed. The reflector decides about the retry.
                 self.requests.failed(id, failure.kind);
                 let unreadable = failure.kind == FailureKind::Unreadable && !self.requests.is_metadata_page(id);
                 if unreadable && parser.encoding() == Encoding::Protobuf {
                     self.doubt_protobuf(&failure);
                 }
-                // The rest of the body cannot be parsed. The reflector decides about the retry.
-                self.requests.cancel(id);
                 let outputs = self.reflector.step(now, Input::Failed(id, failure));
                 self.perform(outputs);
             }

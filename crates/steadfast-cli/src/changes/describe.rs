@@ -103,50 +103,50 @@ pub(crate) fn describe(kind: &Kind, columns: &[Column], old: &Value, new: &Value
     let redacted =
         |object| redaction.as_ref().map_or(Cow::Borrowed(object), |redaction| Cow::Owned(redaction.object(object)));
     let (old, new) = (redacted(old), redacted(new));
-    let mut phrases = DescriptionBuilder::new(&old, &new, &changes);
-    metadata::describe_lifecycle(&mut phrases);
-    describe_kind(kind, &mut phrases);
+    let mut description = DescriptionBuilder::new(&old, &new, &changes);
+    metadata::describe_lifecycle(&mut description);
+    describe_kind(kind, &mut description);
     for column in columns {
-        describe_column(column, &mut phrases);
+        describe_column(column, &mut description);
     }
-    conditions::describe(&mut phrases);
-    metadata::describe(&mut phrases);
-    Description { phrases: phrases.finish(), noise_count, managers }
+    conditions::describe(&mut description);
+    metadata::describe(&mut description);
+    Description { phrases: description.finish(), noise_count, managers }
 }
 
-fn describe_kind(kind: &Kind, phrases: &mut DescriptionBuilder<'_>) {
+fn describe_kind(kind: &Kind, description: &mut DescriptionBuilder<'_>) {
     match (kind.group.as_str(), kind.kind.as_str()) {
-        ("", "Pod") => pod::describe(phrases),
-        ("", "Node") => node::describe(phrases),
-        ("apps", "Deployment") => workload::describe_deployment(phrases),
-        ("apps", "StatefulSet") => workload::describe_stateful_set(phrases),
-        ("apps", "DaemonSet") => workload::describe_daemon_set(phrases),
-        ("apps", "ReplicaSet") | ("", "ReplicationController") => workload::describe_replica_set(phrases),
-        ("batch", "Job") => batch::describe_job(phrases),
-        ("batch", "CronJob") => batch::describe_cron_job(phrases),
-        ("", "Service") => network::describe_service(phrases),
-        ("", "Endpoints") => network::describe_endpoints(phrases),
-        ("discovery.k8s.io", "EndpointSlice") => network::describe_endpoint_slice(phrases),
-        ("networking.k8s.io", "Ingress") => network::describe_ingress(phrases),
-        ("", "PersistentVolumeClaim") => storage::describe_claim(phrases),
-        ("", "PersistentVolume") => storage::describe_volume(phrases),
-        ("storage.k8s.io", "VolumeAttachment") => storage::describe_attachment(phrases),
-        ("", "ConfigMap" | "Secret") => config::describe_data(phrases),
-        ("autoscaling", "HorizontalPodAutoscaler") => scaling::describe_autoscaler(phrases),
-        ("policy", "PodDisruptionBudget") => scaling::describe_disruption_budget(phrases),
-        ("", "ResourceQuota") => scaling::describe_quota(phrases),
-        ("" | "events.k8s.io", "Event") => other::describe_event(phrases),
-        ("coordination.k8s.io", "Lease") => other::describe_lease(phrases),
-        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => other::describe_binding(phrases),
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => other::describe_definition(phrases),
-        _ => other::describe_phase(phrases),
+        ("", "Pod") => pod::describe(description),
+        ("", "Node") => node::describe(description),
+        ("apps", "Deployment") => workload::describe_deployment(description),
+        ("apps", "StatefulSet") => workload::describe_stateful_set(description),
+        ("apps", "DaemonSet") => workload::describe_daemon_set(description),
+        ("apps", "ReplicaSet") | ("", "ReplicationController") => workload::describe_replica_set(description),
+        ("batch", "Job") => batch::describe_job(description),
+        ("batch", "CronJob") => batch::describe_cron_job(description),
+        ("", "Service") => network::describe_service(description),
+        ("", "Endpoints") => network::describe_endpoints(description),
+        ("discovery.k8s.io", "EndpointSlice") => network::describe_endpoint_slice(description),
+        ("networking.k8s.io", "Ingress") => network::describe_ingress(description),
+        ("", "PersistentVolumeClaim") => storage::describe_claim(description),
+        ("", "PersistentVolume") => storage::describe_volume(description),
+        ("storage.k8s.io", "VolumeAttachment") => storage::describe_attachment(description),
+        ("", "ConfigMap" | "Secret") => config::describe_data(description),
+        ("autoscaling", "HorizontalPodAutoscaler") => scaling::describe_autoscaler(description),
+        ("policy", "PodDisruptionBudget") => scaling::describe_disruption_budget(description),
+        ("", "ResourceQuota") => scaling::describe_quota(description),
+        ("" | "events.k8s.io", "Event") => other::describe_event(description),
+        ("coordination.k8s.io", "Lease") => other::describe_lease(description),
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => other::describe_binding(description),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => other::describe_definition(description),
+        _ => other::describe_phase(description),
     }
 }
 
-fn describe_column(column: &Column, phrases: &mut DescriptionBuilder<'_>) {
-    let (old, new) = (column.value(phrases.old), column.value(phrases.new));
-    if old != new && !phrases.take_changes(&column.pattern).is_empty() {
+fn describe_column(column: &Column, description: &mut DescriptionBuilder<'_>) {
+    let (old, new) = (column.value(description.old), column.value(description.new));
+    if old != new && !description.take_changes(&column.pattern).is_empty() {
         let text = transition(&column.name, &short(old), &short(new));
-        phrases.add(HealthEffect::Neutral, text);
+        description.add(HealthEffect::Neutral, text);
     }
 }

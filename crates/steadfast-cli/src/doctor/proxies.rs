@@ -27,7 +27,7 @@ const PROXY_HEADERS: [&str; 9] = [
 const IDLE_REMEDY: &str = "set the proxy's idle timeouts for the API server above 5 minutes, disable its response buffering, \
                            and let it use HTTP/2 on both sides";
 
-/// Reports the proxies between the program and the server, as far as they are visible.
+/// Reports the visible proxies between the program and the server.
 pub(super) fn check(context: &CheckContext) -> Vec<Finding> {
     let server = context.connection.server();
     let mut findings = Vec::new();

@@ -44,7 +44,6 @@ impl<K: Cacheable> Driver<K> {
                 // expired version.
                 Ok(WatchRecord::Error(status)) => {
                     self.requests.failed(id, Failure::from_status(&status, None).kind);
-                    self.requests.cancel(id);
                     (self.reflector.record(now, id, Record::Error(&status)), None)
                 }
                 // Without a known type, the record proves no change of this resource. Its version must not become the

@@ -134,10 +134,10 @@ impl Requests {
         }
     }
 
-    /// Removes a failed request.
+    /// Removes a failed request, and cancels the rest of its response.
     pub(super) fn failed(&mut self, id: RequestId, kind: FailureKind) {
         self.metrics.failed(id, kind);
-        self.by_id.remove(&id);
+        self.cancel(id);
     }
 
     /// Removes a request whose response has ended. Returns its parser, if the response had started.

@@ -232,7 +232,7 @@ impl Pool {
             }
             (opening, _) => format!("{opening} of {} are still being opened", connections.len()),
         };
-        // A connection for another purpose, or one that was dialled a moment ago, says nothing about the server.
+        // Other purposes have their own connections, and a recent dial may still complete. Both prove nothing about the server.
         let is_opening = self.inner.is_dial_hanging(runtime, purpose, waited / 2);
         TransportError::Busy { peer: self.server(), detail, is_opening, waited }
     }

@@ -76,7 +76,7 @@ async fn connection_limit_reserves_share_for_informers() {
          the server did not execute the request; a retry is safe"
     );
     assert!(!error.maybe_sent());
-    // A full pool says nothing about the server.
+    // A full pool proves nothing about the server.
     assert!(matches!(error, SendError::Transport(TransportError::Busy { is_opening: false, .. })), "{error:?}");
     let (response, ()) = tokio::join!(body_text(&connection, get_request(PODS)), async {
         tokio::time::sleep(Duration::from_secs(3)).await;

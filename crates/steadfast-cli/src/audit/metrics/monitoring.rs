@@ -113,7 +113,7 @@ fn alerts_fire_for_faulty_endpoint_only() {
         firing(&metrics, &rule.expr).iter().map(|sample| sample.labels["endpoint"].as_str()).collect()
     };
     assert_eq!(firing_endpoints("SteadfastAuditEndpointUnresponsive"), BTreeSet::from(["10.0.0.2:6443"]));
-    // No endpoint has answered a list.
+    // No endpoint has responded to a list.
     assert_eq!(firing_endpoints("SteadfastAuditIncomplete").len(), 2);
     for alert in ["SteadfastAuditFinding", "SteadfastAuditWatchLagging"] {
         assert!(firing_endpoints(alert).is_empty(), "{alert}: no endpoint has such a finding");

@@ -59,13 +59,12 @@ fn describe_transition(
     let (new, reason) = (status(condition), text(condition, "reason"));
     let in_brackets = |reason: &str| if reason.is_empty() { String::new() } else { format!(" ({reason})") };
     let Some(before) = before else {
-        let text = format!("{kind} {new}{}", in_brackets(reason));
+        let (effect, text) = (effect_of(kind, &new), format!("{kind} {new}{}", in_brackets(reason)));
         // A controller that starts to report `…Failure False` reports no change for a reader.
-        let is_absent_failure = new == "False" && effect_of(kind, &new) == HealthEffect::Improved;
-        if is_absent_failure {
+        if new == "False" && effect == HealthEffect::Improved {
             description.add_fallback(text);
         } else {
-            description.add(effect_of(kind, &new), text);
+            description.add(effect, text);
         }
         return;
     };

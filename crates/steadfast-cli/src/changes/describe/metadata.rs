@@ -64,10 +64,10 @@ pub(super) fn describe(description: &mut DescriptionBuilder<'_>) {
                 description.add(HealthEffect::Neutral, transition("revision", &short(old), &short(new)));
             }
             "kubernetes.io/change-cause" => description.add(HealthEffect::Neutral, format!("cause {}", short(new))),
-            // Printed only if nothing else changed.
-            name if BOOKKEEPING_ANNOTATIONS.contains(&name) && description.has_any() => {}
             name if BOOKKEEPING_ANNOTATIONS.contains(&name) => {
-                description.add_fallback(format!("annotation {name} changed"));
+                if !description.has_any() {
+                    description.add_fallback(format!("annotation {name} changed"));
+                }
             }
             name => description.add(HealthEffect::Neutral, pair_change("annotation", name, old, new)),
         }
