@@ -68,8 +68,9 @@ pub(super) fn measure_reads(cache: &dyn ClientCache, limit: Duration) -> Value {
 /// The order `hot` reads every hundredth object. This is the distance between these objects.
 const HOT_ONE_IN: usize = 100;
 
-/// Reads one field of objects, `reads` times. The order `all` reads the whole list in passes and holds one pass at a
-/// time. The order `hot` reads random objects among a fixed hundredth, and `random` reads random objects among all.
+/// Reads one field of objects, `reads` times. The order `all` lists and reads all objects in each pass, and drops this
+/// list before the next pass. The order `hot` reads random objects among a fixed hundredth, and `random` reads random
+/// objects among all.
 pub(super) fn visit(cache: &dyn ClientCache, order: &str, reads: usize) -> Result<Value, BenchError> {
     let objects = cache.len();
     let candidates: Vec<usize> = match order {

@@ -490,8 +490,8 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = LAB_HELP)]
 pub(crate) struct LabArgs {
-    /// Scenarios to run: names, numbers of faults (`F4`), or `all`. Defaults to the scenarios of the documents, which
-    /// take seconds.
+    /// Scenarios to run: names, numbers of faults (`F4`), or `all`. Defaults to the scenarios outside of the fault
+    /// catalog, which take seconds.
     #[arg(value_name = "NAME")]
     pub(crate) names: Vec<String>,
 

@@ -73,8 +73,8 @@ enum HandlerRegistration {
 
 impl RuleSubscription {
     /// Starts to pass the changes of `source` to `engine`, with one handler for each of the rule's `sinks`. Handlers in
-    /// `known` are reused. With a checkpoint, the handlers resume after the last settled change of an earlier run.
-    /// Sources of the same objects share one watch.
+    /// `existing`, by sink, are reused. With a checkpoint, the handlers resume after the last settled change of an
+    /// earlier run. Sources of the same objects share one watch.
     ///
     /// # Errors
     ///
@@ -221,8 +221,8 @@ fn migrate_older_state(informer: &Informer<Lazy<DynamicObject>>, rule: &str, sin
     informer.replace_durable(&bounded_name(rule), &successors);
 }
 
-/// Drops the state of rules and sinks other than `known`. Keeps the state of `incomplete` rules, whose resources are
-/// not all resolved. A rule or sink that is added again later starts without history.
+/// Drops the state of all rules and sinks that `configured` does not list. Keeps the state of `incomplete` rules, whose
+/// resources are not all resolved. A rule or sink that is added again later starts without history.
 pub fn forget_unlisted(informer: &Informer<Lazy<DynamicObject>>, configured: &[(&str, &str)], incomplete: &[&str]) {
     let names: Vec<String> = configured.iter().map(|(rule, sink)| durable_name(rule, sink)).collect();
     for (name, stats) in informer.durable_handlers() {

@@ -154,7 +154,8 @@ impl Watermark {
         self.state.lock()
     }
 
-    /// Returns the instant up to which all instants have been evaluated in this term, by this or an earlier run.
+    /// Returns the instant up to which all instants have been evaluated in `term`; `None` for another term. Without
+    /// replicas, the term is always 0, and the instant may come from an earlier run of the program.
     pub(crate) fn evaluated_until(&self, term: u64) -> Option<Timestamp> {
         let state = self.state();
         state.evaluated_until.filter(|_| state.term == term)
@@ -243,8 +244,8 @@ impl Watermark {
             );
             state.is_saved = false;
         }
-        // Writes nothing if all objects were pending already.
-        // On disk before the first message leaves, so that a crash cannot hide a sent result.
+        // Writes nothing if all objects were pending already. The file is written before the first message is sent, so
+        // that the next run knows after a crash which messages may have been sent.
         self.write().await;
     }
 

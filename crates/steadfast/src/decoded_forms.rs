@@ -32,11 +32,11 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(15);
 /// Time from the first decode by a reader to the next sweep.
 const FIRST_SWEEP_DELAY: Duration = Duration::from_secs(1);
 
-/// If readers use at least one in this number of the objects of events, decoded objects of events stay until the next
-/// sweep.
+/// Denominator of the share of event objects that readers must use. At this share or above, the decoded objects of
+/// later events stay until the next sweep.
 const USEFUL_ONE_IN: usize = 4;
 
-/// Memory of the forms decoded since the last sweep at which the next sweep is due, in bytes.
+/// Memory of the forms that were decoded since the last sweep, in bytes. At this value, another sweep is due.
 const MAX_UNSWEPT_BYTES: usize = 32 * 1024 * 1024;
 
 /// Time without a read after which a form that was decoded repeatedly is dropped.

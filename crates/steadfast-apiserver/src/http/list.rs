@@ -127,7 +127,7 @@ async fn load_page(
         metadata.insert("continue".to_owned(), "".into());
     }
     if remaining > 0 {
-        // Tokens contain a signed version: a negative number marks an inconsistent continuation.
+        // Tokens contain the version as an `i64`, since a negative number marks an inconsistent continuation.
         // The token is derived from the key of the last returned object, so that the next page continues after it.
         let version = i64::try_from(revision).unwrap_or(i64::MAX);
         metadata.insert("continue".to_owned(), ContinueToken::after(version, &last_key, namespace).encode().into());

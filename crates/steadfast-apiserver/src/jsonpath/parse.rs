@@ -1,11 +1,12 @@
-//! Parser of paths. A path is the text between the braces of an action; further actions may follow.
+//! Parser of paths. A path has no outer braces. It usually consists of one action, such as `.a`. Inner braces separate
+//! several actions, as in `.a}{.b`.
 
 use std::fmt;
 
 use super::node::{Filter, Node, Slice};
 use super::unquote::unquote;
 
-/// Maximum nesting of actions: operands of filters and unions are paths.
+/// Maximum nesting of actions. Actions are nested because the operands of filters and unions are parsed as actions.
 const MAX_NESTING: usize = 32;
 
 /// Invalid path.

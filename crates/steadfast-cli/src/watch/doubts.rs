@@ -87,7 +87,8 @@ struct DoubtOutput {
 impl DoubtOutput {
     /// Prints the reports in order, among the events.
     async fn print(self, mut reports: Receiver<DoubtReport>) {
-        // Numbers at the start of the doubt. A broken stream delivers no event before the first report.
+        // Numbers at the first report of a doubt. They equal the numbers at its start, because a broken stream delivers
+        // no events in between.
         let mut counts_before: Option<Counts> = None;
         while let Some(DoubtReport { line, transition }) = reports.recv().await {
             let mut missed = None;

@@ -258,8 +258,8 @@ impl Sharding {
         futures::StreamExt::flatten(changes)
     }
 
-    /// Withholds each gained key until a `catch_up` that started after the gain completes. Applies until the returned
-    /// reader ends.
+    /// Withholds each gained key until the caches have caught up: `catch_up` is called after the gain, and the key is
+    /// available when its future has completed. Applies until the returned reader ends.
     pub(crate) fn add_cache_reader(
         &self,
         catch_up: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static,

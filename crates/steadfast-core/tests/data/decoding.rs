@@ -342,7 +342,8 @@ fn object_without_uid_is_identified_by_name() {
         panic!("the record contains an object")
     };
     assert_eq!(object.identity, one, "the identity must not depend on the position of the object");
-    // Unreadable JSON yields no identity.
+    // Malformed JSON keeps the key and the substitute UID. The substitute version is derived from the error instead of
+    // the bytes.
     let error = item(&written(3).replace(r#""3""#, "")).expect_err("the item is malformed");
     assert_eq!((error.identity.key, error.identity.uid), (Some(one.key), Some(one.uid)));
     assert!(error.identity.version.is_some_and(|version| version != one.version));

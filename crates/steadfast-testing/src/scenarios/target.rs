@@ -17,7 +17,7 @@ type ServerFaultInjection = dyn Fn(&ApiServer) + Send + Sync;
 /// Environment of a scenario, and the faults that are injected into library and server. Defaults to no injected faults.
 #[derive(Clone)]
 pub struct ScenarioTarget {
-    /// Seed of UIDs, jitter, times and positions.
+    /// Seed of all random decisions: UIDs, jitter, and the times and kinds of faults.
     pub(super) seed: u64,
     pub(super) in_memory: bool,
     pub(super) form: CachedForm,
@@ -89,8 +89,8 @@ impl ScenarioTarget {
         self
     }
 
-    /// Returns the minimum size of decoded objects that informers of a decoded type decode on demand. Odd seeds decode
-    /// all objects on demand, and even seeds none: the objects of scenarios are small.
+    /// Returns the minimum size of decoded objects that informers of a decoded type decode on demand. With odd seeds,
+    /// the minimum is 0, because the objects of scenarios are small. With even seeds, no object is decoded on demand.
     pub(super) fn decode_on_demand_above(&self) -> Option<usize> {
         (!self.seed.is_multiple_of(2)).then_some(0)
     }
