@@ -131,7 +131,7 @@ fn measure(records: usize, pause: Duration, variant: Variant) -> Result<Figures,
             processor
         }
         Variant::Executor => {
-            // The listener belongs to the other runtime.
+            // The listener is registered with the runtime of `reader`. The executor's runtime needs its own registration.
             let listener = listener.into_std()?;
             let executor = IoExecutor::new(TokioReactor::new()?, BlockingPool::named("blocking"))?;
             let (sender, mut chunks) = mpsc::channel::<Vec<u8>>(CHANNEL_CAPACITY);

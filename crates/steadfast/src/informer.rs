@@ -31,9 +31,8 @@ pub(crate) const PROOF_DELAY: Duration = Duration::from_secs(1);
 
 /// A cache of the objects of one resource and scope, updated by one watch and delivered to any number of handlers.
 ///
-/// Cheap to clone. The watch ends when the informer is stopped, or when its last handle (informer, lister or index) is
-/// dropped. While the factory exists, handlers keep the watch running too: the watch ends with the last handle or
-/// handler.
+/// Cheap to clone. The watch ends when the informer is stopped. The watch also ends when no handle (informer, lister or
+/// index) and no handler is left. After the factory was dropped, handlers alone do not keep the watch running.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -301,8 +300,8 @@ impl<K: Cacheable> Informer<K> {
         let condition = |shared: &Shared<K>| {
             shared.snapshot().version().is_some_and(|at| is_at(at, version)) || is_listed_since(shared, started_at)
         };
-        // The server's versions may turn out to be incomparable during the wait. The wait then ends at its deadline and
-        // reports the state.
+        // Checked only at the start. If the server's versions turn out to be incomparable during the wait, the wait ends
+        // at its deadline and reports the state.
         if self.snapshot().version().is_some_and(|at| !at.is_ordered()) {
             return Err(WaitError::Opaque { version: version.to_string() });
         }

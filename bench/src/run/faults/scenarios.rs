@@ -268,11 +268,11 @@ async fn too_large(setup: &mut Setup) -> Result<(), BenchError> {
     setup.write(20)
 }
 
-/// Moves all connections to the second replica, which is frozen for a while.
+/// Moves all connections to the second replica, which lags behind for a while.
 async fn move_to_lagging(setup: &mut Setup) -> Result<(), BenchError> {
     setup.faults().replica(1).lag(true);
     setup.write_for(Duration::from_secs(3)).await?;
-    // The second replica does not have the changes that the first replica sends from here on.
+    // The client receives these changes from the first replica before the move. The second replica lacks them.
     sleep(Duration::from_millis(500)).await;
     setup.mark_fault_start();
     setup.network().send_to(1);

@@ -16,8 +16,8 @@ impl Schema {
                         fields.insert(name.clone(), default.clone());
                     }
                 }
-                // Nested fields follow the defaults of this level, because such a default may contain fields with their
-                // own defaults.
+                // The defaults of nested fields are set after the defaults of this level, because such a default may
+                // contain fields with their own defaults.
                 for (name, value) in fields {
                     match (self.properties.get(name), self.additional_schema()) {
                         (Some(schema), _) => schema.fill_defaults(value),

@@ -165,7 +165,7 @@ fn kind_of(name: &str) -> Option<JsonType> {
 /// Returns the format if it is checked for values of the type.
 fn checked_format(kind: Option<JsonType>, int_or_string: bool, format: &str) -> String {
     let checked = match kind {
-        // A schema with two types has no single type, and keeps any known format of strings.
+        // A schema without a single type, such as an int-or-string, keeps each known format of strings.
         None | Some(JsonType::String) => super::formats::is_known(format),
         Some(JsonType::Integer) if !int_or_string => matches!(format, "int32" | "int64"),
         Some(JsonType::Number) => matches!(format, "float" | "double"),

@@ -158,7 +158,7 @@ fn is_port(text: &str) -> bool {
     text.is_empty() || text.strip_prefix(':').is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Returns the plain form of a host and its port.
+/// Decodes the percent-encoding of a host with its port. Returns `None` for an invalid host.
 fn plain_host(scheme: &str, host: &str) -> Option<String> {
     match host.rfind('[') {
         Some(0) => return plain_ip_literal(host),
@@ -175,7 +175,7 @@ fn plain_host(scheme: &str, host: &str) -> Option<String> {
     Some(lossy(&unescape(host.as_bytes(), UrlPart::Host)?))
 }
 
-/// Returns the plain form of an address in brackets with a port.
+/// Decodes the percent-encoding of an IPv6 address in brackets with a port. Returns `None` for an invalid address.
 fn plain_ip_literal(host: &str) -> Option<String> {
     let (address, port) = host.strip_prefix('[')?.rsplit_once(']')?;
     if !is_port(port) {

@@ -23,13 +23,14 @@ pub(super) struct WatchedSource {
 }
 
 impl WatchedSource {
-    /// Returns the name of each known position, with the version up to which all of its messages are settled.
+    /// Returns the published positions of all streams, by name. A stream has the version up to which all changes are
+    /// settled. It may also have the instant up to which messages caused by time or lookups are settled.
     pub(super) fn positions(&self) -> impl Iterator<Item = (String, u64)> {
         self.subscriptions.iter().flat_map(|(sink, subscription)| subscription.positions(&self.source, sink))
     }
 
-    /// Returns the name of each position, with the version that the cache has reached. Skips streams without a known
-    /// version.
+    /// Returns the version that the cache has reached for each stream, by the name of the stream's position. Skips
+    /// streams without a known version.
     pub(super) fn reached(&self) -> impl Iterator<Item = (String, u64)> {
         let subscriptions = self.subscriptions.iter();
         subscriptions
@@ -51,7 +52,8 @@ impl WatchedSource {
 /// in `incomplete` keep their state: their sources are not fully known yet.
 pub(super) fn forget_rules(watched_sources: &[WatchedSource], incomplete: &[&str]) {
     for WatchedSource { source, informer, .. } in watched_sources {
-        // Several rules may share one informer, so the handlers of all of them are known.
+        // Rules that share an informer also share the stored state of handlers, so the streams of all these rules count
+        // as configured.
         let sharing_informer = watched_sources.iter().filter(|other| other.watches(source));
         let configured: Vec<(&str, &str)> = sharing_informer
             .flat_map(|other| other.subscriptions.keys().map(|sink| (other.source.rule.as_str(), sink.as_str())))
@@ -60,8 +62,8 @@ pub(super) fn forget_rules(watched_sources: &[WatchedSource], incomplete: &[&str
     }
 }
 
-/// Watches all of `sources` on `cluster_informers`. Sources that `before` already watches continue without
-/// interruption; all other sources of `before` end. Also returns the sources that cannot be watched, with the errors.
+/// Watches all of `sources` on `cluster_informers`. Sources that `previous` contains continue without interruption; all
+/// other sources of `previous` end. Also returns the sources that cannot be watched, with the errors.
 pub(super) fn watch_sources(
     plan: &Plan,
     cluster_informers: &ClusterInformers,

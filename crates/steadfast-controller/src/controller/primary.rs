@@ -1,4 +1,4 @@
-//! Scope of a controller's own objects, and their possible keys.
+//! Scope of a controller's own objects, and the keys that such objects can have.
 
 use std::any::TypeId;
 use std::sync::{Arc, OnceLock};

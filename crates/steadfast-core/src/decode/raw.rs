@@ -19,8 +19,8 @@ pub struct RawObject {
     pub identity: Identity,
     /// Encoded object.
     pub bytes: Bytes,
-    /// Range of `bytes` to remove for an object without `metadata.managedFields`; `None` if the field is missing. If
-    /// the field occurs several times, the range is the last one.
+    /// Range of `metadata.managedFields` in `bytes`, which [`compact`](Self::compact) can remove; `None` if the field is
+    /// missing. If the field occurs several times, the range is the last one.
     pub managed_fields: Option<Range<usize>>,
     /// Encoding of the object.
     pub encoding: Encoding,

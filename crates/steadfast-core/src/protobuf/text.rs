@@ -1,4 +1,4 @@
-//! Texts of JSON, as Go writes them.
+//! Strings, bytes, times and durations as texts, in the form that Go writes into JSON.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use serde::de::Visitor;
 use super::error::Error;
 use super::wire::{Reader, WireError};
 
-/// Presents a text. As in Go's JSON, each byte of invalid UTF-8 becomes a `�`.
+/// Presents a text to the visitor. As in Go's JSON, each byte of invalid UTF-8 becomes a `�`.
 #[inline]
 pub(crate) fn text<'de, V: Visitor<'de>>(bytes: &'de [u8], visitor: V) -> Result<V::Value, Error> {
     match std::str::from_utf8(bytes) {
@@ -34,7 +34,7 @@ fn replace_invalid_bytes(bytes: &[u8]) -> String {
     text
 }
 
-/// Presents bytes in base64.
+/// Presents bytes in base64 to the visitor.
 pub(crate) fn base64<'de, V: Visitor<'de>>(bytes: &[u8], visitor: V) -> Result<V::Value, Error> {
     visitor.visit_string(STANDARD.encode(bytes))
 }
@@ -90,7 +90,7 @@ impl Timestamp {
         Ok(Self::read(message, has_micros)?.is_none())
     }
 
-    /// Presents the instant in RFC 3339.
+    /// Presents the instant in RFC 3339 to the visitor.
     pub(crate) fn visit<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.format(&mut [0; TEMPLATE.len()]) {
             Cow::Borrowed(text) => visitor.visit_str(text),

@@ -29,7 +29,8 @@ impl<T> SnapshotHistory<T> {
         self.0.back().map(|(_, state)| state)
     }
 
-    /// Adds the state at the instant `at`. Drops states that are older than `settled`.
+    /// Adds the state at the instant `at`. Drops the states before the newest state that is not after `settled`, because
+    /// no comparison needs them.
     pub(super) fn push(&mut self, at: Timestamp, state: T, settled: Option<Timestamp>) {
         if self.0.back().is_some_and(|(last, _)| at.duration_since(*last) < MIN_INTERVAL) {
             return;
@@ -41,7 +42,7 @@ impl<T> SnapshotHistory<T> {
         if self.0.len() > MAX_STATES {
             // Every second state is dropped: older states become sparser, and the covered time grows.
             let mut number = 0;
-            // The first state must stay: the leader may have settled only that state.
+            // The first state must stay: a comparison starts from this state if the leader has settled nothing newer.
             self.0.retain(|_| {
                 number += 1;
                 number % 2 == 1
@@ -49,7 +50,7 @@ impl<T> SnapshotHistory<T> {
         }
     }
 
-    /// Takes the last state before `settled`, or else the first state. Drops all other states.
+    /// Takes the newest state that is not after `settled`, or the first state if all states are later. Drops all others.
     pub(super) fn take(&mut self, settled: Timestamp) -> Option<T> {
         self.remove_before(settled);
         std::mem::take(&mut self.0).into_iter().next().map(|(_, state)| state)

@@ -37,7 +37,7 @@ fn version(object: &ConfigMap) -> String {
     object.resource_version().unwrap_or_default()
 }
 
-/// Returns the next item of a stream other than a bookmark, within two seconds.
+/// Returns a description of the next change, and skips bookmarks. Each item must arrive within two seconds.
 async fn log_change(changes: &mut Changes<ConfigMap>) -> Result<String, TestError> {
     loop {
         let change = timeout(EVENT_TIMEOUT, changes.next()).await?.ok_or("the stream has ended")??;
@@ -279,7 +279,7 @@ async fn paged_list_returns_objects_and_version() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn expired_continue_token_loses_no_object() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    // Names in one namespace sort between those of another one, and `/` sorts after `-`.
+    // The server orders keys by their bytes: `default-2/…` precedes `default/…`, because `-` sorts before `/`.
     fixture
         .server
         .create(&serde_json::json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "default-2" } }))?;

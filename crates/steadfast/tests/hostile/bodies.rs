@@ -17,7 +17,7 @@ fn body(begin: &str, piece: &str) -> Attack {
 #[tokio::test(start_paused = true)]
 async fn endless_record_is_abandoned_at_limit() {
     let more = "a".repeat(16_384);
-    // An unfinished record and a finished one have different messages.
+    // The messages about unfinished and finished records differ, but all contain the limit.
     let too_long = format!("{OBJECT_LIMIT_BYTES} bytes");
     assert_survives("an item", body(r#"{"items":[{"data":""#, &more), &too_long).await;
     assert_survives("metadata", body(r#"{"metadata":{"x":""#, &more), &too_long).await;

@@ -18,7 +18,7 @@ use crate::watch::watched::Subject;
 /// Duration of the watch, if the end of the history is not recognized earlier. Servers send a bookmark before the end.
 const WATCH_SECONDS: u32 = 5;
 
-/// Pause after the last known change that ends the replay.
+/// Maximum time without an event after all objects have reached the target. Then the replay ends.
 const QUIET_TIME: Duration = Duration::from_millis(300);
 
 /// Maximum number of replayed changes of a resource.
