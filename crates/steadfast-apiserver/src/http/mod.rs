@@ -5,15 +5,15 @@
 //! | `serve` | entry point of all requests, and the faults that apply to requests and responses |
 //! | `dispatch` | dispatch of requests to their handlers |
 //! | `access`, `injected` | rejection of requests, and responses that faults dictate |
-//! | `context`, `credentials` | the parsed request, without its body |
 //! | `discovery`, `openapi`, `reviews` | requests without an object |
 //! | `streaming` | requests that switch to WebSocket |
 //! | `write`, `scale` | writes |
 //! | `subresources` | evictions, bindings and logs of pods, tokens of service accounts |
 //! | `list`, `watch`, `read` | reads |
+//! | `context`, `credentials` | the parsed request, without its body |
 //! | `route`, `target`, `options`, `token`, `payload` | parsed parts of a request |
 //! | `exchange`, `response`, `body`, `corruption` | a request in progress, and its response |
-//! | `rendering`, `tables`, `negotiate` | the forms of objects |
+//! | `rendering`, `tables`, `negotiate`, `namespace_versions` | the forms and versions of objects |
 //!
 //! Modules import only from their own row or from rows below.
 

@@ -23,7 +23,7 @@ use crate::writes::response::WriteObserver;
 impl Connection {
     /// Returns an ordinary client, which keeps this connection open as a clone does.
     ///
-    /// The client belongs to no runtime: callers on any thread can use it, and its requests run on the threads of this
+    /// The client belongs to no runtime: callers on any thread can use it, and its sockets belong to the threads of this
     /// connection. [`client_on`](Self::client_on) returns a client that saves the switches between threads.
     pub fn client(&self) -> kube::Client {
         let namespace = self.default_namespace();
@@ -40,7 +40,7 @@ impl Connection {
         client
     }
 
-    /// Returns an ordinary client whose requests run on `runtime`, over connections of that runtime.
+    /// Returns an ordinary client whose task and connections belong to `runtime`.
     ///
     /// A request from a task of `runtime` then wakes no other thread. Use this client for reconciles that write often.
     /// Deadlines, retries, pings, fences and the record of writes are equal to those of [`client`](Self::client). The

@@ -75,7 +75,7 @@ impl WriteObserver {
         self.rejected();
     }
 
-    /// Processes the response head. Returns true if the body must be [observed](Self::see).
+    /// Processes the response head. Returns true if the body must be [observed](Self::observe).
     pub(crate) fn response_head(&self, status: StatusCode) -> bool {
         // A proxy may return a timeout after the server has executed the request.
         if status.is_redirection() || (status.is_client_error() && status != StatusCode::REQUEST_TIMEOUT) {
