@@ -16,7 +16,8 @@ pub(super) enum WireValue<'a> {
 }
 
 impl WireValue<'_> {
-    /// Returns whether the field is empty. Plain fields are written with zero values, also in nested messages.
+    /// Returns whether the value is zero, empty, or a message of such values. Go also writes fields without a value,
+    /// unless they are pointers.
     pub(super) fn is_zero(&self) -> bool {
         match self {
             Self::Varint(number) | Self::Fixed64(number) => *number == 0,

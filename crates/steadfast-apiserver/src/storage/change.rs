@@ -35,11 +35,14 @@ pub struct Change {
     pub object: Option<Arc<Value>>,
     /// Object before the change; `None` if it was created.
     pub previous: Option<Arc<Value>>,
-    /// Definition with which the stored object of a custom resource can be sent unchanged, in its stored version.
+    /// Definition of the custom resource at the time of the change. While the definition is the current one, the stored
+    /// object can be sent verbatim in the storage version. `None` for other resources, and if the object needs a
+    /// conversion or defaults.
     pub(crate) definition: Option<Arc<Definition>>,
     encoded: OnceLock<Bytes>,
     encoded_deleted: OnceLock<Bytes>,
-    /// Protobuf messages of both objects, for built-in kinds in versions with the fields of the stored form.
+    /// Protobuf messages of `object` and `previous`, for versions of built-in kinds with the same fields as the stored
+    /// form.
     messages: ChangeMessages,
 }
 

@@ -246,7 +246,8 @@ impl Cluster {
                 }
                 Err(reason) => {
                     let is_attached = self.data().is_attached && self.data().missing.is_empty();
-                    // No change is missing, and the caches themselves report the unreachable server.
+                    // All sources are attached, so they do not need the catalog. Their caches report the unreachable
+                    // server.
                     if is_attached {
                         self.report_recovery();
                     } else {
@@ -337,14 +338,14 @@ impl Cluster {
         }
     }
 
-    /// Attaches the watched resources that the cluster serves to the engine and to the mirrors. Returns whether none is
-    /// missing.
+    /// Resolves the sources of the rules with `catalog`. Attaches the resolved sources to the engine and the mirrors.
+    /// Returns whether no source is missing.
     async fn attach(&self, assignment: &Assignment, link: &ClusterLink, catalog: &Catalog) -> bool {
         let Assignment { plan, feeds } = assignment;
         let known_resources = self.data().known_resources.clone();
         let find = |name: &str| catalog.find(name).or_else(|reason| known_resources.get(name).cloned().ok_or(reason));
         let (resolved, mut missing) = resolve(plan, &self.name, find);
-        // Sources that are watched already have been validated before.
+        // Only new sources must be validated.
         let (already_watched, new_sources): (Vec<ResolvedSource>, Vec<ResolvedSource>) = {
             let data = self.data();
             resolved.into_iter().partition(|resolved_source| {
@@ -369,7 +370,7 @@ impl Cluster {
         // The list is rebuilt in each pass, so that resources of removed rules do not accumulate.
         data.known_resources = lookup_resources.chain(watched_now).collect();
         let sources = already_watched.into_iter().chain(new_sources).map(|resolved_source| resolved_source.source);
-        // `follow` consumes the old list. The lock hides the empty list from reports.
+        // `watch_sources` consumes the old list. The lock hides the empty list from reports.
         let previous_sources = std::mem::take(&mut data.watched_sources);
         let (watched_sources, failed) =
             watch_sources(plan, &link.cluster_informers, &self.shared_parts.engine, previous_sources, sources);

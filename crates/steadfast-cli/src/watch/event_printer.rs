@@ -29,7 +29,7 @@ pub(super) struct EventPrinter {
     pub(super) tally: Arc<Tally>,
     /// Owners of the objects, if the format shows them.
     pub(super) owners: Option<Owners>,
-    /// Conditions of `--until`, each with the number that the condition has assigned to this resource.
+    /// Conditions of `--until`, each with the number of this resource within the condition.
     pub(super) goals: Vec<(Goal, usize)>,
     pub(super) deletions: Mutex<Deletions>,
     /// With `--related`, the relatives of the named objects. Events of other objects are not printed.
@@ -112,7 +112,7 @@ impl Handler<CachedObject> for EventPrinter {
         }
         let is_initial = matches!(event, Event::Added { initial: true, .. });
         let admission = self.admission(&decoded);
-        // The history contains the changes until this version.
+        // Changes up to the version `replayed` have been printed as history.
         if is_initial || !is_in_history(&event, replayed) {
             self.print(&decoded, replacement.as_deref(), admission, is_initial);
         }

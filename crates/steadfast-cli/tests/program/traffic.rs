@@ -126,7 +126,7 @@ fn balancer_restart_recovers_within_two_seconds() {
 #[test]
 fn checker_detects_dead_servers() {
     let Some((mut fixture, mut web)) = start_fixture(Setup { name: "seen", ..DOCUMENTED }, 1) else { return };
-    // Leaves two dead servers: the program no longer runs.
+    // The program no longer runs, so the balancer keeps the dead server of the replaced pod and gets no new server.
     fixture.end_notify("TERM");
     web.grace = Duration::ZERO;
     web.replace_pods(&mut fixture);

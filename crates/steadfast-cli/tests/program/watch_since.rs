@@ -108,7 +108,7 @@ async fn json_marks_history() {
     let event = lines.iter().find(|line| line["source"] == "Event").expect("a line of the Event");
     assert_eq!((&event["type"], &event["name"]), (&json!("Reconstructed"), &json!("web")));
     let replayed: Vec<&Value> = lines.iter().filter(|line| line["replayed"] == true).collect();
-    // The deletion consists of its request and the removal.
+    // The deletion of a pod is two changes: an update with a deletion timestamp, and the removal.
     assert_eq!(replayed.len(), 6, "{lines:#?}");
     let phase = &replayed[1]["changes"];
     assert_eq!(phase, &json!([{"path": "status.phase", "old": "Pending", "new": "Running"}]));

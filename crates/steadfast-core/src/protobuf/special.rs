@@ -14,7 +14,7 @@ pub(crate) enum UnionValue<'de> {
     Null,
     Bool(bool),
     Schema(Reader<'de>),
-    /// List of all fields with the number 2.
+    /// List of values of this type, in the fields with the number 2.
     Several(ValueType),
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn read_union(value: ValueType, mut reader: Reader<'_>) -> Result<Uni
     })
 }
 
-/// Returns the first field of a message, which must be its only field.
+/// Returns the field with the number 1 of a message that defines no other field. Unknown fields are skipped.
 pub(crate) fn only_field(mut message: Reader<'_>) -> Result<Option<Reader<'_>>, WireError> {
     let mut found = None;
     while let Some(tag) = message.tag()? {

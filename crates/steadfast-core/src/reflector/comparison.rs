@@ -311,7 +311,7 @@ impl Comparison {
     ) {
         let Some(running) = self.running.take() else { return };
         effects.perform(Output::EndComparison);
-        // Only a busy server's `Backoffs-After` applies. Other failures follow the schedule of audits.
+        // Only a busy server's `Retry-After` applies. Other failures follow the schedule of audits.
         let retry_after = failure.retry_after.filter(|_| failure.kind == FailureKind::Busy);
         if running.is_audit {
             let later = cache.settings.audit_every.unwrap_or_default() / 8;

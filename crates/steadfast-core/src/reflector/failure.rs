@@ -45,7 +45,7 @@ pub enum FailureKind {
 /// Maximum length of a server's message in reports, in bytes: enough for a sentence with a name in it.
 const MAX_MESSAGE_BYTES: usize = 1024;
 
-/// Longest `Backoffs-After` that the reflector respects (R11). Longer values are shortened to it.
+/// Longest `Retry-After` that the reflector respects (R11). Longer values are shortened to it.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 impl Failure {
@@ -82,7 +82,7 @@ impl Failure {
     }
 
     /// Creates the failure for a `Status`, or for an HTTP response without a `Status`. `retry_after` is the value of
-    /// the response's `Backoffs-After` header.
+    /// the response's `Retry-After` header.
     pub fn from_status(status: &Status, retry_after: Option<Duration>) -> Self {
         // kube-apiserver reports this condition as a `504` timeout with a cause; old releases only
         // set the message.

@@ -64,9 +64,9 @@ async fn run(seed: u64) -> Result<DeliveryCounts, TestError> {
         if is_last {
             tokio::time::sleep(Duration::from_secs(900)).await;
         }
-        // Simulates a kill: the check ignores later actions of this run's handler.
         let is_rejected = !program.diagnostics(|note| matches!(note, Diagnostic::NotRestored { .. })).is_empty();
         path = program.simulate_kill(&folder)?;
+        // Later actions of this run's handler are not copied from `run_log`, as if the program had been killed.
         let mut log = log.lock();
         log.push(HandlerRecord::Killed);
         if is_rejected {

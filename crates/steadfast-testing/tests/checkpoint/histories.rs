@@ -11,7 +11,7 @@ use steadfast_testing::{InMemory, Recorder, TestError, config_map, history};
 use crate::files::Folder;
 use crate::program_run::{ProgramRun, lists, server_objects};
 
-/// Result of a run.
+/// Counts of one history, or of all histories.
 #[derive(Default)]
 struct RunCounts {
     lists: usize,

@@ -73,8 +73,9 @@ async fn restart_resumes_without_list() -> Result<(), TestError> {
     Ok(())
 }
 
-/// The first audit was due one period after the first list. A restored cache has no first list, so no audit detected
-/// its lost events. Found by seed 9 of the `steadfast notify` scenario with a restored backup and a restart.
+/// In an earlier version, the first audit was due one period after the first list. A restored cache has no first list,
+/// so no audit detected its lost events. Found by seed 9 of the `steadfast notify` scenario with a restored backup and
+/// a restart.
 #[tokio::test(start_paused = true)]
 async fn restored_cache_is_audited() -> Result<(), TestError> {
     let folder = Folder::new("audited")?;
@@ -192,8 +193,8 @@ async fn unidentified_cluster_is_compared_by_list() -> Result<(), TestError> {
     let notes = program.diagnostics(|note| matches!(note, Diagnostic::NotRestored { .. })).join("");
     assert!(notes.contains("403") && notes.contains("`get`"), "{notes}");
 
-    // A checkpoint without the identity of its cluster records that the identity is missing. The next run may then
-    // identify the cluster.
+    // This checkpoint records that its cluster is not identified. The next run can identify the cluster, but still
+    // lists, because the checkpoint may belong to another cluster.
     let path = program.simulate_kill(&folder)?;
     server.faults().clear_rules();
     let program = ProgramRun::start(&server, &path, 3).await?;
@@ -243,7 +244,7 @@ async fn graceful_end_writes_last_state() -> Result<(), TestError> {
     Ok(())
 }
 
-/// Number of objects, or the value of `STEADFAST_CHECKPOINT_OBJECTS`.
+/// `STEADFAST_CHECKPOINT_OBJECTS` sets the number of objects. Defaults to 2,000.
 #[tokio::test]
 async fn many_objects_are_restored_without_list() -> Result<(), TestError> {
     let objects = std::env::var("STEADFAST_CHECKPOINT_OBJECTS").ok().and_then(|number| number.parse().ok());

@@ -1,4 +1,4 @@
-//! Requests and errors of both kinds of streams.
+//! Requests and errors of the streams without a cache: [`List`](super::List) and [`Changes`](super::Changes).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,7 +72,8 @@ pub(super) struct StreamRequests {
 impl StreamRequests {
     pub(super) fn new<K: Cacheable>(connection: &Connection, kind: &DynamicType<K>, scope: Scope) -> Self {
         let collection = Collection::of::<K>(kind, &scope);
-        // The caller decides when the response is read. It must not block the connections of the informers.
+        // The caller decides when the response is read. An unread response must not block the connections of the
+        // informers.
         let request_builder = RequestBuilder {
             reader: Reader::Caller,
             ..RequestBuilder::new::<K>(connection.clone(), &collection, &scope)

@@ -141,7 +141,7 @@ impl WebhookTarget {
 
     /// Returns all text secrets that must not appear in errors.
     pub(super) fn secret_texts(&self) -> impl Iterator<Item = &str> {
-        // A URL that is a secret is treated as a single secret.
+        // If the URL is a secret as a whole, the whole URL is one of these texts.
         self.loaded_secrets.texts()
     }
 

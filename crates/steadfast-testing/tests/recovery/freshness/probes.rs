@@ -56,8 +56,8 @@ async fn forbidden_probe_does_not_affect_other_namespaces() -> Result<(), TestEr
         tokio::time::sleep(PERIOD / 2).await;
         assert!(informers[0].freshness().is_fresh(), "{}", informers[0].freshness());
     }
-    // If the response to another informer's probe arrives first, this response also proves the cache of the informer
-    // without permission.
+    // The informers without permission repeat rejected probes at a limited rate. They need no probe of their own if the
+    // response to another informer's probe arrives first, because this response also proves their caches.
     let probes = fixture.server.requests().iter().filter(|probe| probe.verb == Verb::Probe).count();
     assert!(probes <= 60, "{probes}");
     Ok(())

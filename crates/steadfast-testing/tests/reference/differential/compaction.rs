@@ -29,7 +29,7 @@ use crate::differential::{CONCURRENT_SCRIPTS, assert_no_differences, print_and_c
 
 /// Default number of scripts.
 const DEFAULT_SCRIPTS: u64 = 40;
-/// Kinds that scripts write, as indexes into `KINDS`: kinds without server-side defaults.
+/// Number of kinds that scripts write: the first kinds in `KINDS`, which have no server-side defaults.
 const WRITTEN_KINDS: usize = 4;
 /// Names of objects.
 const NAMES: &[&str] = &["a", "b", "c", "d.e"];
@@ -41,7 +41,7 @@ struct ScriptBuilder {
     /// Kinds of the script, as indexes into `KINDS`.
     kinds: [usize; 2],
     steps: Vec<Step>,
-    /// Steps with an object as response, and their kinds.
+    /// Kinds as indexes into `KINDS`, each with the index of a step whose response is an object of that kind.
     versions: Vec<(usize, usize)>,
     /// Steps of the first round with a page as response, and their requests.
     pages: Vec<(usize, Step)>,
@@ -182,7 +182,7 @@ async fn warm_caches(server: &TestServer) -> Result<(), TestError> {
     Err("the collections are still not served".into())
 }
 
-/// A script and its progress on each server.
+/// A script, the start of its second round, and its progress on each server.
 type ScriptRun = (Script, usize, ScriptProgress, ScriptProgress);
 
 /// Runs a round of all scripts on both servers.

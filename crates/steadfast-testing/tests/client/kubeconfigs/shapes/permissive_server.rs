@@ -1,4 +1,5 @@
-//! Server that requests a client certificate and accepts any, such as X.509 version 1 and unsigned keys.
+//! Server that requests a client certificate and accepts any certificate, such as a self-signed one or one of X.509
+//! version 1.
 
 use std::sync::Arc;
 
