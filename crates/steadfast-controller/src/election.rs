@@ -402,11 +402,11 @@ impl Leader {
     /// - Each write to a socket checks whether the lease may have expired, by a clock that includes suspend time of the
     ///   machine. Later requests fail unsent with `TransportError::Fenced` in `kube::Error::Service`.
     /// - The client uses separate sockets. At the end of the term they are aborted, and requests in flight fail. The
-    ///   kernel stops retransmissions within half of the remaining lease time, by default 2.5 s. Only Linux supports
-    ///   this limit.
-    /// - The server may still process requests that it has already read. The other half of the remaining lease time is
-    ///   reserved for such requests. A slower or suspended server can process them during the next leader's term. To
-    ///   exclude this too, write with the `resourceVersion` that was read: late writes then conflict.
+    ///   kernel stops retransmissions within half of the time from the end of the term to the expiry of the lease, by
+    ///   default 2.5 s. Only Linux supports this limit.
+    /// - The server may still process requests that it has already read. The other half of that time is reserved for
+    ///   such requests. A slower or suspended server can process them during the next leader's term. To exclude this
+    ///   too, write with the `resourceVersion` that was read: late writes then conflict.
     pub fn client(&self) -> kube::Client {
         self.term.client.clone()
     }

@@ -6,8 +6,9 @@ use crate::random::Random;
 
 /// Backoff: a short first delay, then jittered delays that double up to a maximum.
 ///
-/// Only a proof, or a stream that stayed open, resets the backoff. Elapsed time does not. A server
-/// that closes accepted connections immediately therefore receives requests at growing intervals (R6).
+/// Only [`reset`](Self::reset) restarts the delays, for example after a proof or after a stream that stayed open.
+/// Elapsed time does not. A server that closes accepted connections immediately therefore receives requests at growing
+/// intervals (R6).
 #[derive(Clone, Debug)]
 pub struct Backoff {
     settings: BackoffSettings,

@@ -69,8 +69,9 @@ pub struct Doubt {
     pub reason: Arc<str>,
     /// Last version that the cache is known to contain; `None` before the first list.
     pub version: Option<ResourceVersion>,
-    /// Number of consecutive failed attempts. A proof resets this number, except for repeated lists after watches that
-    /// could not resume. A stream that stays open for 5 s resets all.
+    /// Number of consecutive failed attempts. Lists after watches that could not resume count too, even if they
+    /// succeeded. A proof resets the number of failures but not the number of these lists. A stream that stays open for
+    /// 5 s resets both.
     pub attempts: u32,
     /// Time until the next attempt, if an attempt is scheduled.
     pub next_attempt: Option<Duration>,

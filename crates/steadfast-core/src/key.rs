@@ -36,7 +36,7 @@ impl ObjectKey {
     /// Creates the key of `name` in `namespace`.
     pub fn namespaced(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
         let (namespace, name) = (namespace.as_ref(), name.as_ref());
-        // No header and no URL is this long. A longer namespace would be cut, and its rest would become part of the
+        // No server returns a namespace of 4 GB. A longer namespace would be cut, and its rest would become part of the
         // name.
         let length = u32::try_from(namespace.len()).unwrap_or(CLUSTER).min(CLUSTER - 1);
         let text = ShortText::joined(namespace, name);

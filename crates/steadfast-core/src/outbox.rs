@@ -208,7 +208,8 @@ impl<K> Outbox<K> {
     }
 
     /// Returns the lowest version of the unacknowledged changes. A deletion without a known version counts with the
-    /// last version of the object, which is lower. Opaque versions come first.
+    /// last version of the object, which is lower. Of two versions that cannot be ordered, the version of the earlier
+    /// key counts as the lower one.
     pub fn first_pending(&self) -> Option<&ResourceVersion> {
         let pending = self.pending_by_key.values().filter_map(PendingDelivery::first_pending);
         pending.min_by(|one, other| one.order(other).unwrap_or(std::cmp::Ordering::Less))

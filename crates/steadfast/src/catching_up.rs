@@ -22,8 +22,8 @@ use crate::writes::{GRACE, Outcome, Write, Writes};
 /// from a backup.
 const VERSION_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Offset that orders a version request after a response. The virtual clock of a test may not advance between the two.
-/// A request of the same instant could have been sent before the write.
+/// Offset that orders a version request after a response. The virtual clock of a test does not always advance between
+/// the two, and a request of the same instant could have been sent before the write.
 const ORDERING_OFFSET: Duration = Duration::from_nanos(1);
 
 /// Delay after a failed request.

@@ -6,7 +6,7 @@
 //! | `disk` | storage of the bytes: a file, or a failing disk in tests |
 //! | `partition_header` | header of an informer's partition: server, cluster, format and row count |
 //! | `database` | the file as partitions with checksummed rows, written in one transaction at a time |
-//! | `generations` | stored state of a partition, also after a transaction with an uncertain result |
+//! | `written_states` | stored state of a partition, also after a transaction with an uncertain result |
 //! | `counts` | statistics of writes |
 //! | `write_queue` | queue of the writers of one file |
 //! | `cluster` | identity of a server's cluster |

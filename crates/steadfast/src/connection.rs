@@ -224,8 +224,8 @@ impl Connection {
         self.inner.transfers.wait(path)
     }
 
-    /// Returns a slot for a full transfer of the collection at `path`, if a slot is free now. Returns `None` if other
-    /// transfers wait, apart from collections whose last transfer was silent.
+    /// Returns a slot for a full transfer of the collection at `path`, if a slot is free now. Also returns `None` if
+    /// another transfer waits, unless the last transfer of its collection was silent.
     pub(crate) fn spare_transfer(&self, path: &str) -> Option<TransferSlot> {
         self.inner.transfers.try_acquire(path)
     }

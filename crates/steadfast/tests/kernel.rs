@@ -1,8 +1,8 @@
 //! Kernel tests in real time: a peer that vanished without FIN or RST is detected within 15 s (R1).
 //!
 //! The peer runs in a network namespace, connected by a virtual cable. After a cut, both ends send their packets to a
-//! machine that does not exist, and neither kernel is notified. The tests require root and `ip`, and are skipped
-//! without.
+//! machine that does not exist, and neither kernel is notified. The tests require root and `ip`, and are skipped if
+//! either is missing.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

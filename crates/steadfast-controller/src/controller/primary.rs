@@ -11,7 +11,7 @@ use super::cache_handle::CacheHandle as _;
 use super::source_cache::{SourceCache, name_of};
 use super::source_error::SourceError;
 
-/// Scope of a resource: namespaced or cluster-scoped.
+/// Scope of a resource, its *placement*: namespaced or cluster-scoped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResourceScope {
     Namespaced,

@@ -11,7 +11,7 @@ use steadfast::ObjectKey;
 /// [`Informer::freshness`](steadfast::Informer::freshness) returns the doubt. The bound applies to caches that were
 /// synced once; a cache that was never synced cannot be read.
 ///
-/// The choice also applies at the start, to caches that are not synced yet. The start always waits for the cache of the
+/// The policy also applies at the start, to caches that are not synced yet. The start always waits for the cache of the
 /// controller's own objects. It does not wait for a cache whose list the server rejects, unless reconciles are declared
 /// to [read](crate::Controller::reads) that cache.
 #[derive(Clone)]

@@ -85,7 +85,7 @@ impl RequestInfo<'_> {
     }
 }
 
-/// Troubles of one candidate: the last error of each cause since a success of the same verb and resource.
+/// Errors of one candidate: the last error of each cause since a success of the same verb and resource.
 #[derive(Debug, Default)]
 pub(super) struct LeaseErrors(Mutex<Vec<LeaseError>>);
 

@@ -78,7 +78,8 @@ async fn run_steps(steps: Vec<Step>, workers: usize, run_ms: u64, is_grouped: bo
                 keys.borrow_mut().entry(key).or_default().added.replace(Instant::now());
             }
             Step::AddAfter(key, delay) => {
-                // An earlier delay of the key may apply, but only runs after this step count.
+                // If the key already has an earlier delay, that delay applies. It also expires after this step, so a
+                // run must follow.
                 queue.add_after(key, Duration::from_millis(delay));
                 keys.borrow_mut().entry(key).or_default().added.replace(Instant::now());
             }

@@ -18,11 +18,12 @@ use crate::hash::Fnv1a;
 use crate::key::ObjectKey;
 
 /// Bytes of an object.
-// Two fields represent three cases, so that the type has only their size.
+// The two fields represent three cases. An enum of these cases could need additional space for its tag.
 #[derive(Clone)]
 pub(crate) struct DeltaCompressed {
-    /// Verbatim bytes, or compressed bytes after their uncompressed length; empty for the base object itself. Shared,
-    /// since a clone would leave copies between the decoded objects that are dropped.
+    /// Verbatim bytes, or the uncompressed length followed by the compressed bytes; empty for the base object itself.
+    /// Shared between the copies of an entry: separate copies would lie between decoded objects in memory, and fragment
+    /// the memory that the dropped objects return.
     own: Arc<[u8]>,
     base: Option<Arc<Base>>,
 }
@@ -304,7 +305,7 @@ mod tests {
             let mut families = DictionaryGroups::default();
             let mut kept: Vec<(Vec<u8>, DeltaCompressed)> = Vec::new();
             for number in 0..1_000 {
-                // One family by their names, with all lengths.
+                // The names form three families, and each family has objects of all lengths.
                 let length = 1 << (random.draw() % 16);
                 let word = format!("{:x}", random.draw() % 8).repeat(1 + random.draw() as usize % 50);
                 let bytes: Vec<u8> = word.bytes().cycle().take(length + random.draw() as usize % length).collect();

@@ -245,7 +245,7 @@ impl ListFramer {
         Ok(None)
     }
 
-    /// Processes the byte between two values.
+    /// Processes the byte between two values, or the first byte of a value.
     fn token(&mut self) -> Result<Option<ListPart>, FrameError> {
         let byte = self.chunk[self.at];
         let next = match (&self.state, byte) {

@@ -32,7 +32,7 @@ impl Overlong {
     }
 }
 
-// The identity is part of the error that is created from this value.
+// Not derived: the error that is created from this value already contains the identity.
 impl fmt::Debug for Overlong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Overlong({} bytes)", self.bytes)

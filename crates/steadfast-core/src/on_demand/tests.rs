@@ -131,7 +131,7 @@ fn objects_are_decoded_once_without_readers() {
         let [Event::Added { object, .. }] = events.as_slice() else { panic!("{events:?}") };
         assert_eq!(app(object).as_deref(), Some(name), "the handler's object is decoded");
     }
-    // A list that exceeds the limit of decoded forms.
+    // The objects of this list exceed the memory limit of decoded forms.
     let mut staging = store.begin_relist();
     for name in ["cache", "db", "web"] {
         let raw = raw(name, 2, "");

@@ -15,8 +15,8 @@ pub struct ReflectorSettings {
     /// metadata of all objects, and in full only the objects that differ from the cache. `None` enables it where it
     /// saves the most, which is JSON. Defaults to `None`.
     pub delta_relists: Option<bool>,
-    /// Minimum number of cached objects for a delta relist. A full list of fewer objects is cheap, and hardly
-    /// any of them may differ. Defaults to 1600.
+    /// Minimum number of cached objects for a delta relist. A full list of fewer objects is cheap, and the maximum
+    /// share below allows only a few of them to differ. Defaults to 1600.
     pub delta_min_objects: usize,
     /// Maximum share of objects that may differ: one in this number, and at most 200 objects. Each requires a request,
     /// which costs a real server as much as 60 to 80 objects of 6 KB in a list. Defaults to 200.

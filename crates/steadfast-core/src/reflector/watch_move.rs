@@ -50,8 +50,8 @@ pub(super) struct Successor {
     pub(super) is_open: bool,
 }
 
-/// Delay before a move is complete. A server that does not accept a version reports it within the stream, directly
-/// after the response head.
+/// Delay before a move is complete. A server that does not accept a version reports the rejection within the stream,
+/// directly after the response head.
 const MOVE_DELAY: Duration = Duration::from_millis(250);
 
 impl WatchMove {

@@ -21,7 +21,7 @@ use steadfast_executor::InjectedExecutorFault;
 const RANDOM: usize = 1000;
 /// Number of interleavings of a scenario with few thread switches.
 const FEW_SWITCHES: usize = 1000;
-/// Number of these switches.
+/// Number of thread switches in such an interleaving.
 const SWITCHES: usize = 3;
 
 /// Maximum number of steps of one interleaving. Those without a violation need a tenth of it.
@@ -37,7 +37,7 @@ fn config(persistence: FailurePersistence) -> Config {
     config.stack_size = 256 * 1024;
     // After a violation, the destructors of other threads would only cause further ones.
     config.ungraceful_shutdown_config.immediately_return_on_panic = true;
-    // The warning that statics end with each execution, as they must.
+    // Silences the warning that statics end with each execution. The statics of this crate must end with it.
     config.silence_warnings = true;
     config
 }

@@ -32,7 +32,7 @@ pub(super) fn attach(queue: &Arc<WriteQueue>, writer: Arc<dyn PartitionWriter>, 
 
 type WatchedPartition = (Arc<dyn PartitionWriter>, watch::Receiver<u64>);
 
-/// Runs until no attached informer has pending changes.
+/// Runs until all attached informers have finished.
 async fn run(queue: Arc<WriteQueue>, environment: SharedEnvironment) {
     let mut random = Random::new(environment.random());
     let mut backoff = Backoff::new(RETRY_BACKOFF);

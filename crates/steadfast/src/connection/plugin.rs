@@ -33,7 +33,7 @@ pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 const INTERACTIVE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Time between the renewal of credentials and their expiry. Credentials that expire within four times this duration
-/// are renewed later.
+/// are renewed in the last quarter of their remaining validity instead.
 const RENEWAL_MARGIN: Duration = Duration::from_secs(60);
 
 /// The environment variable through which a plugin receives its `ExecCredential`.

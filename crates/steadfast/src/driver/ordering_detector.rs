@@ -40,7 +40,7 @@ pub(super) struct OrderingDetector {
 }
 
 impl OrderingDetector {
-    /// Records the deletion of an object. Names without a UID are not recorded, because another object may reuse the
+    /// Records the deletion of an object. An object without a UID is not recorded, because another object may reuse its
     /// name.
     pub(super) fn ended(&mut self, uid: &Uid) {
         if !uid.is_given() || !self.deleted_uid_set.insert(uid.clone()) {

@@ -160,8 +160,9 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> DurableBuilder<'_, 
     /// panic or a timeout the same event is delivered again, after a backoff.
     ///
     /// An event is delivered after its pending delivery is stored in the file, about 50 ms after the change. Changes
-    /// before the store and during a call are merged. The next event of an object is therefore the net change since its
-    /// last acknowledged event. If the handler received the creation of an object, it also receives the deletion.
+    /// are merged until the pending delivery is stored, and during a call. The next event of an object is therefore the
+    /// net change since its last acknowledged event. If the handler received the creation of an object, it also
+    /// receives the deletion.
     ///
     /// # Errors
     ///

@@ -364,8 +364,8 @@ impl RequestBuilder {
     }
 }
 
-/// Converts a failed send on a closing connection to a transient failure; the request is soon repeated on another
-/// connection.
+/// Converts a failed send. If the connection currently accepts no request, the failure is transient, and the request is
+/// repeated after a second.
 fn connection_failure(error: &SendError) -> Failure {
     let failure = Failure::unreachable(error.cause());
     match error {

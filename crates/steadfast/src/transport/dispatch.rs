@@ -232,7 +232,8 @@ impl Pool {
             }
             (opening, _) => format!("{opening} of {} are still being opened", connections.len()),
         };
-        // Other purposes have their own connections, and a recent dial may still complete. Both prove nothing about the server.
+        // Only a long dial for this purpose shows that the server does not respond: a more recent dial may still
+        // complete, and other purposes have their own connections.
         let is_opening = self.inner.is_dial_hanging(runtime, purpose, waited / 2);
         TransportError::Busy { peer: self.server(), detail, is_opening, waited }
     }

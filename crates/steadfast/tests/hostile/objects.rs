@@ -104,7 +104,7 @@ where
 }
 
 impl<K: Cacheable> Fixture<K> {
-    /// Returns the names of known objects, and of unknown existing ones.
+    /// Returns the names of the objects with a known state, and of the existing objects with an unknown state.
     fn names(&self) -> (Vec<String>, Vec<String>) {
         let snapshot = self.informer.snapshot();
         let names = |tainted: bool| {

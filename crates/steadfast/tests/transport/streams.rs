@@ -24,7 +24,7 @@ fn streams(allowed: u8) -> [u8; 6] {
     [0, 3, 0, 0, 0, allowed]
 }
 
-/// Responds `ok`, after the rejection of this number of requests.
+/// Rejects the first `refused` requests, and responds `ok` to all others.
 async fn serve_http2_peer(pipe: &mut DuplexStream, mut refused: usize) -> io::Result<()> {
     loop {
         let mut head = [0; 9];

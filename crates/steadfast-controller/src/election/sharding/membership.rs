@@ -144,7 +144,7 @@ impl Membership {
         metadata.annotations.get_or_insert_default().insert(VIEW_ANNOTATION.to_owned(), view.join(","));
     }
 
-    /// Records the server's response `lease` to the last signed write.
+    /// Records the server's response `lease` to the last write of the own lease.
     pub(super) fn record_write(&mut self, lease: Box<Lease>) {
         // An admission webhook can change the stored view, and only the stored view is visible to other members.
         if view(&lease) == self.written_view {
