@@ -8,7 +8,7 @@ impl Ack {
         Self(Box::new(on_settled))
     }
 
-    /// Calls the callback after the message was delivered or became a dead letter.
+    /// Calls the callback: the message was delivered or became a dead letter.
     pub(crate) fn settle(self) {
         (self.0)();
     }

@@ -52,7 +52,7 @@ pub enum Cause {
     /// The object changed.
     #[default]
     Change,
-    /// A result may change at this instant.
+    /// The clock has reached an instant at which the result may change.
     Time,
     /// Another object changed, which an expression had looked up.
     Lookup,
@@ -97,7 +97,7 @@ impl ObjectChange {
         )
     }
 
-    /// Returns a change with the previous state as an added object. `None` without a previous state.
+    /// Returns a change that adds the object in its previous state. `None` without a previous state.
     pub(crate) fn with_previous_state(&self) -> Option<Self> {
         // Without an old state, nothing can have been sent before.
         let old = self.old.clone()?;

@@ -243,9 +243,11 @@ impl EndpointSource {
         }
     }
 
-    /// Returns the port of a slice. A named port of a Service may have a different number in each slice.
+    /// Returns the selected port of a slice, or an empty list if the slice has no ports. A named port of a Service may
+    /// have a different number in each slice.
     ///
-    /// Address records have no port. For DNS, `port` only selects slices with this port.
+    /// Address records have no port. For DNS, `port` only selects the slices that have this port, and the result is one
+    /// `None`.
     fn ports(&self, ports: &[Port], entry_fields: EntryFields) -> Result<Vec<Option<u16>>, String> {
         let is_portless = has_dns_fields(entry_fields);
         let matching_ports: BTreeSet<u16> = match &self.port {

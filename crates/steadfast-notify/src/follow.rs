@@ -38,9 +38,9 @@ use crate::worker::MAX_PENDING_MESSAGES;
 /// each object are merged into one.
 const MAX_SEPARATE_CHANGES: usize = 1024;
 
-/// Maximum number of objects with unsettled changes, for each rule and sink. The limit is divided among namespaces,
-/// like the queue of a sink, so that one namespace does not block others. Twice the queue length, since changes beyond
-/// the queue's limit count too.
+/// Number of objects with unsettled changes that all namespaces share, for each rule and sink. Like the queue of a
+/// sink, the number is divided among the namespaces, so that one namespace does not block others. It is twice the queue
+/// length, since changes that wait for the queue count too.
 const MAX_UNSETTLED_OBJECTS: usize = 2 * MAX_PENDING_MESSAGES;
 
 /// Deadline of a durable handler. A message is settled after `give_up_after` at the latest, which can be as long as

@@ -40,9 +40,10 @@ pub(crate) enum Comparison {
 }
 
 impl Projections {
-    /// Records the result of `rule` for `change`. `is_recorded` is true if the watermark file stores results of
-    /// earlier runs. If the file lacks the result of an object, a crash has lost it. The result of the present lookups
-    /// may then differ from the sent message.
+    /// Records the result of `rule` for `change`. `is_recorded` is true if the watermark file stores results of earlier
+    /// runs. If the file lacks the previous result of an object, a crash has lost this result. It is then not computed
+    /// from the state before the change: with the present lookups, the computed result may differ from the sent
+    /// message.
     pub(crate) fn record(
         &mut self,
         rule: &CompiledRule,

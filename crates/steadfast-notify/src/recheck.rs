@@ -231,8 +231,9 @@ impl Recheck {
         if let (Some(before), Some(looked_up)) = (&before, &looked_up) {
             let differences = looked_up.differences(before);
             let dependents = state.dependents.affected_by(&differences);
-            // A handler may have evaluated the resource after the end of the doubt. The message then differs from the
-            // last message.
+            // Between the end of a doubt and this pass, a handler may have sent a result of a state that neither
+            // snapshot shows. If results are comparable, all dependents are therefore evaluated again. Unchanged
+            // results are not sent.
             let affected = if self.rule.compares_states() {
                 dependents.clone()
             } else {

@@ -116,9 +116,9 @@ impl<T> SinkQueue<T> {
         self.len == 0
     }
 
-    /// Returns true if the namespace may add a message. Namespaces share `messages`: with `n` active namespaces, each
-    /// may have `messages / (n + 1)`. One share is reserved for an inactive namespace. Messages beyond a reduced share
-    /// stay. The total never exceeds twice `messages`.
+    /// Returns true if the namespace may add a message. Namespaces share `max_messages`: with `n` active namespaces,
+    /// each may have `max_messages / (n + 1)`. One share is reserved for an inactive namespace. Messages beyond a
+    /// reduced share stay. The total never exceeds twice `max_messages`.
     pub fn has_space(&self, namespace: &ClusterNamespace, max_messages: usize) -> bool {
         let own_messages = self.by_namespace.get(namespace);
         let other_namespaces = self.by_namespace.len() - usize::from(own_messages.is_some());
@@ -353,7 +353,7 @@ impl<T> SinkQueue<T> {
                 keys.push(key.clone());
             }
             pending.attempts = pending.attempts.saturating_add(1);
-            // Measured from the addition, not from the first attempt.
+            // The age counts from the addition to the queue, not from the first attempt.
             let has_expired = self.expires_at(pending.queued_at) <= now;
             let retry_at = now.saturating_add(self.retry_delay(outcome, &pending, now, random_fraction()));
             let (delivery_result, not_before) = match outcome {

@@ -461,8 +461,8 @@ mod tests {
         assert_eq!(watermark.settled(), Some(at(40)));
     }
 
-    /// The handler's message is acknowledged while the recheck task has marked the object for a message that it then
-    /// does not send. Found with seed 116 of `lost_record_hides_no_lookup_change` on a busy machine.
+    /// The handler's message is acknowledged while the recheck task has marked the object for a message. The task does
+    /// not send this message in the end. Found with seed 116 of `lost_record_hides_no_lookup_change` on a busy machine.
     #[tokio::test]
     async fn result_settled_while_pending_is_kept() {
         let folder = std::env::temp_dir().join(format!("steadfast-watermark-pending-{}", std::process::id()));

@@ -10,8 +10,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Number of levels that a group stores. At this number, a level within a 64th of the window replaces the previous
-/// level.
+/// Number of levels from which a group stores no level that is close to the last one: within a 64th of the window, the
+/// last and higher level is kept instead.
 const MAX_LEVELS: usize = 64;
 
 /// Capacity that a group may lose without approval.

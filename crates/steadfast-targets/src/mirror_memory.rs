@@ -35,7 +35,7 @@ struct StoredMirror {
     record: MirrorRecord,
     /// Guard state in the file.
     written_guard: Guard,
-    /// Entries that this standby would have added, and the time of their last request.
+    /// Entries that this standby would have added, each with the time at which the entry was last desired.
     recent_entries: BTreeMap<String, (EntryRecord, Instant)>,
 }
 

@@ -189,7 +189,7 @@ impl<T: Target> MirrorTask<T> {
 
     /// Runs passes until the mirror is stopped or the term ends.
     async fn run_term(self: Arc<Self>, permit: WritePermit, input: &mut watch::Receiver<MirrorInput<T::Value>>) {
-        // The fence must be recorded before the first write.
+        // The term must be recorded before the first write, so that the target rejects late writes of earlier leaders.
         self.record_term(&permit).await;
         // Dropping these tasks ends them together with this run.
         let mut background = JoinSet::new();

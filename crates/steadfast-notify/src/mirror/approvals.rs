@@ -52,7 +52,7 @@ impl Approvals {
         let mut pending = BTreeMap::new();
         for entry in fs::read_dir(&self.folder).map_err(|error| with_path(&self.folder, &error))? {
             let name = entry?.file_name().to_string_lossy().into_owned();
-            // Names of mirrors have no dot, in contrast to a staged file.
+            // Names of mirrors have no dot. A name with a dot is a temporary file of `write_private`.
             if let Some(mirror) = name.strip_prefix(FILE_PREFIX).filter(|mirror| !mirror.contains('.')) {
                 let ids = self.ids(mirror)?;
                 if !ids.is_empty() {

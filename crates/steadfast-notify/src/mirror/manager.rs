@@ -133,7 +133,8 @@ pub async fn preview_mirrors(
 /// Clusters of a mirror, each with the reason if objects may be stale.
 type ClusterDoubts = BTreeMap<String, Option<Arc<str>>>;
 
-/// Evaluates changed objects of all views. Returns true if any changed, and the clusters.
+/// Evaluates changed objects of all views. Returns true if any object was evaluated, and each cluster with its doubt,
+/// if any.
 async fn catch_up_views(
     views: &mut [MirrorView],
     entry_fields: EntryFields,

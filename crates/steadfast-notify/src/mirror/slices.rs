@@ -65,7 +65,8 @@ impl SliceSet {
         self.slices.values().all(Result::is_ok).then(|| self.live_objects.clone())
     }
 
-    /// Recomputes the entries. `of` is the object ID with the rule and cluster, without namespace and name.
+    /// Recomputes the entries. `source_id` identifies the rule, the cluster and the selection; its namespace and name
+    /// are empty.
     pub(super) fn resolve(
         &mut self,
         source: &EndpointSource,

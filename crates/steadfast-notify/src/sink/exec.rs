@@ -81,7 +81,7 @@ impl Exec {
         match timeout(self.settings.timeout.0, child_guard.write_and_wait(message.line() + "\n")).await {
             Ok(Ok(status)) => exit_outcome(program, status),
             Ok(Err(error)) => retry(format!("cannot wait for {program}: {error}")),
-            // Dropping `running` kills the process group.
+            // Dropping `child_guard` kills the process group.
             Err(_) => retry(format!("{program} took longer than {:?} and was killed", self.settings.timeout.0)),
         }
     }

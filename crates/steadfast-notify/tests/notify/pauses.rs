@@ -40,7 +40,7 @@ fn busy_outcome(after: Option<Duration>) -> DeliveryOutcome {
     DeliveryOutcome::Busy { retry_after: after, reason: "429".to_owned() }
 }
 
-/// Sends what is due at `now`; returns the numbers and IDs of the batches.
+/// Takes the batches that are due at `now`. Returns the number of each batch, and the ID of its first message.
 fn take_batches(queue: &mut SinkQueue<()>, now: Duration) -> Vec<(u64, String)> {
     queue.take(now).into_iter().map(|batch| (batch.number, batch.messages[0].id.clone())).collect()
 }

@@ -154,7 +154,7 @@ async fn flood_without_checkpoint_leaves_space_for_another() {
 
 #[tokio::test(start_paused = true)]
 async fn parked_changes_without_checkpoint_block_no_other() {
-    // The share of the namespace, and more waiting changes than are kept unmerged.
+    // 5,000 changes fill the share of the namespace. The other 3,000 are more than the handler keeps separate.
     check_flood(None, "true", 5_000 + 3_000).await;
 }
 

@@ -186,7 +186,7 @@ async fn target_converges_despite_failures_and_interference() {
             sleep(Duration::from_millis(rng.u64(0..20_000))).await;
         }
         target.lock().failure_percent = 0;
-        // The sleep is twice the longest timeout: the next comparison finds changes of other clients.
+        // Mirrors compare at least once a minute, so a comparison during the sleep finds the changes of other clients.
         sleep(Duration::from_secs(3 * 60)).await;
         let others = target.lock().others.clone();
         last_desired.retain(|name, _| !others.contains(name));

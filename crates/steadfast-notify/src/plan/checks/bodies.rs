@@ -48,7 +48,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Reports the step `at` of a chain if the field is not in `known_fields`. An empty set allows any field.
+    /// Reports the step `step_number` of `chain` if the field is not in `known_fields`. An empty set allows any field.
     fn check_known_field(
         &mut self,
         path: &str,
