@@ -154,7 +154,7 @@ impl EventStream {
     }
 }
 
-/// Converts a timeout. Larger values than a century wait without a limit.
+/// Converts a timeout in seconds. The result is at most a century, which never expires in practice.
 pub(crate) fn seconds_to_duration(seconds: f64) -> Duration {
     const CENTURY: f64 = 3.2e9;
     Duration::try_from_secs_f64(seconds.clamp(0.0, CENTURY)).unwrap_or_default()

@@ -276,8 +276,8 @@ impl Faults {
         self.cluster.rules.add(self.replica, rule, RuleEffect::Delay(wait, Some(response.into())));
     }
 
-    /// Replaces the accepted tokens. If no tokens are left, a server without users accepts all requests, unless the
-    /// server was built as `closed`.
+    /// Replaces the accepted tokens. If no tokens are left, a server without users accepts all requests, unless it was
+    /// built with [`require_credentials`](crate::ApiServerBuilder::require_credentials).
     pub fn replace_tokens(&self, tokens: &[&str]) {
         self.log_for(None, "replace_tokens", None);
         self.cluster.set_tokens(tokens);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Resource by its API group and plural name, independent of the version. Key of a history.
+/// API group and plural name of a resource, independent of the version.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupResource {
     group: Arc<str>,

@@ -280,7 +280,7 @@ impl Reference {
         self.servers[0].folder.join("kubeconfig")
     }
 
-    /// Returns the client configuration of that kubeconfig.
+    /// Returns the client configuration of the first API server's kubeconfig.
     ///
     /// # Errors
     ///

@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Minimum duration of a fault.
 const MIN_FAULT_TIME: Duration = Duration::from_millis(700);
 const OBJECT_LIMIT_BYTES: usize = 64 * 1024;
-/// Connections that a client tries for a request which no server has executed.
+/// Maximum number of connections that a client tries for one request, while no server has executed the request.
 const CONNECTIONS_PER_ATTEMPT: usize = 4;
 
 const TOKEN: &str = "token-of-nobody";

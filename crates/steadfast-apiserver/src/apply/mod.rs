@@ -221,7 +221,7 @@ impl<'a> FieldManagement<'a> {
         let field_update = FieldUpdate {
             type_ref: &type_ref,
             ignored: &ignored,
-            // Except in writes of the status, a real server ignores these fields only in the version of the request.
+            // A real server ignores these fields for managers of other versions only in writes of the status.
             ignored_in_other_versions: if self.part == Part::Status { &ignored } else { &no_fields },
             manager: Manager::new(&self.manager.name, Operation::Update, &self.api_version(), self.subresource()),
             api_version: &self.api_version(),

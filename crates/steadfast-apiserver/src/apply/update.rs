@@ -163,7 +163,7 @@ impl FieldUpdate<'_> {
     }
 }
 
-/// Removes the deleted fields and the fields in conflict from all managers except one.
+/// Removes the deleted fields and the fields in conflict from all managers except `applier`.
 fn remove_from_others(managers: &mut Managers, difference: &Difference, conflicts: &Conflicts, applier: &Manager) {
     for (manager, managed) in managers.0.iter_mut().filter(|(manager, _)| *manager != applier) {
         let lost = conflicts.get(manager).cloned().unwrap_or_default();

@@ -101,7 +101,7 @@ impl RequestContext {
     }
 }
 
-/// Returns the media types that both the client accepts and the server supports.
+/// Returns the media types that the client accepts and the server supports.
 fn supported_media_types<'a>(cluster: &Cluster, headers: &'a HeaderMap) -> Cow<'a, str> {
     let header_value = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if cluster.settings.allows_protobuf {

@@ -178,7 +178,7 @@ impl ListWriter {
         let metadata = String::from_utf8_lossy(&metadata);
         let kind = encode::json(&json!(kind));
         let kind = String::from_utf8_lossy(&kind);
-        // Custom resources are encoded with alphabetically ordered keys, so their version is the last field.
+        // Lists of custom resources have alphabetically ordered keys, so the metadata follows the items.
         let (head, tail) = if rendering.resource.is_custom && rendering.form == Form::Object {
             let head = format!("{{\"apiVersion\":\"{api_version}\",\"items\":[");
             (head, format!("],\"kind\":{kind},\"metadata\":{metadata}}}\n"))

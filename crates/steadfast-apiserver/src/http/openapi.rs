@@ -1,5 +1,5 @@
-//! `OpenAPI` documents of version 3, for `kubectl explain` and for the check by which `kubectl` leaves validation to
-//! the server.
+//! `OpenAPI` documents of version 3. `kubectl explain` reads them. Before a write, `kubectl` checks in them whether the
+//! server validates fields itself.
 //!
 //! Schemas of built-in types come from the table of their fields, without descriptions. Schemas of custom resources are
 //! copied from their definitions. The document of version 2 is empty: `kubectl` requests it to check a `List`, and
@@ -20,12 +20,13 @@ use crate::encode;
 use crate::resources::{Registry, ServedResource};
 use crate::types;
 
-/// Returns the document of version 2: its version and no content. In protobuf if requested.
+/// Returns the document of version 2, which contains only its version. The encoding is protobuf if the client accepts
+/// the protobuf form of the document, and JSON otherwise.
 pub(super) fn version_2(headers: &HeaderMap) -> ApiResponse {
     const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if accept.contains("proto-openapi.spec.v2") {
-        // A minimal document with only the version, for clients that insist on this encoding.
+        // Some clients accept only this encoding. The bytes are field 1, the version, with the text `2.0`.
         return ApiResponse::bytes(200, Bytes::from_static(b"\x0a\x032.0")).with_content_type(PROTOBUF);
     }
     ApiResponse::json(

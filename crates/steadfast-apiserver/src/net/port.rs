@@ -40,7 +40,7 @@ enum ListenerState {
 }
 
 impl ListenerState {
-    /// Closes the socket, and ends its listening before that.
+    /// Shuts the listening socket down, and closes it.
     ///
     /// Another thread may be starting a child process, which has a copy of the socket until its `exec`. Without the
     /// shutdown, the kernel would accept connections until then.

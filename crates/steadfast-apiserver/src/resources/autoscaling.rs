@@ -1,7 +1,7 @@
 //! Autoscalers: stored in the form of `autoscaling/v2`, and converted for `autoscaling/v1`.
 //!
 //! `v1` has one metric, the CPU utilization. As on a real server, annotations keep all other fields of `v2` in JSON.
-//! Their keys are in alphabetical order here.
+//! Unlike on a real server, the keys of this JSON are in alphabetical order.
 
 use serde_json::{Map, Value, json};
 

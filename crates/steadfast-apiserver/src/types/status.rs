@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::table::{Field, FieldShape, ValueType, fields, type_for_kind};
 
-/// Number of levels below which no status has fields of its own.
+/// Maximum nesting of the structs that are completed. No status is nested deeper.
 const MAX_DEPTH: usize = 8;
 
 /// Optional fields without `omitempty` in Go. The schemas of a real server do not name them.

@@ -42,7 +42,7 @@ pub(super) fn reconcile(context: &Context<'_>, key: &Key, set: &Value, plan: &mu
             old = Some((*pod_key, *pod));
         }
     }
-    // One pod after the other, when all others are ready.
+    // One outdated pod is replaced at a time. A ready pod is replaced only if all pods are ready.
     if let Some((pod_key, pod)) = old
         && set["spec"]["updateStrategy"]["type"] != "OnDelete"
         && (ready == desired || !template::is_ready(pod))

@@ -28,7 +28,7 @@ const MAX_REPLICAS: u64 = i32::MAX as u64;
 /// Number of unused `ReplicaSets` that are kept by default.
 const HISTORY_LIMIT: u64 = 10;
 
-/// Reason of a rollout without progress for too long.
+/// Reason of a condition for a rollout that made no progress until its deadline.
 const DEADLINE_EXCEEDED: &str = "ProgressDeadlineExceeded";
 
 /// Default of `progressDeadlineSeconds`.
@@ -39,7 +39,7 @@ type Listed<'a> = (&'a Key, &'a Arc<Value>);
 pub(super) fn reconcile(context: &Context<'_>, key: &Key, deployment: &Value, plan: &mut Plan) {
     let rollout = Rollout::of(context, deployment);
     if deployment["spec"]["paused"] == true {
-        // Only the number of replicas is applied.
+        // In a paused deployment, only changes of the number of replicas take effect.
         if let Some(active) = rollout.current.or_else(|| rollout.old.iter().copied().max_by_key(|set| revision(set.1)))
         {
             scale(plan, active, rollout.replicas);
@@ -78,14 +78,14 @@ impl<'a> Rollout<'a> {
         let max_surge = limit(limits("maxSurge"), replicas, Rounding::Up);
         let mut max_unavailable = limit(limits("maxUnavailable"), replicas, Rounding::Down);
         if max_surge == 0 && max_unavailable == 0 {
-            // Otherwise no pod could be replaced.
+            // With both limits at zero, no pod could be replaced.
             max_unavailable = 1;
         }
         let uid = metadata::text(deployment, "uid");
         let sets = context.view.controlled(uid, Kind::ReplicaSet).filter(|(_, set)| !metadata::is_terminating(set));
         let (same, old): (Vec<_>, Vec<_>) =
             sets.partition(|(_, set)| has_template(set, &deployment["spec"]["template"]));
-        // Of several equal ones, the oldest is current.
+        // If several sets have the current template, the oldest set is the current one.
         let current = same.iter().copied().min_by_key(|(_, set)| metadata::text(set, "creationTimestamp").to_owned());
         let others = same.into_iter().filter(|(key, _)| current.is_none_or(|(current, _)| current != *key));
         Self { replicas, max_surge, max_unavailable, current, old: old.into_iter().chain(others).collect() }

@@ -8,8 +8,8 @@ use super::view::{Key, owner_uid, owners};
 use crate::metadata;
 use crate::storage::Dependents;
 
-/// Plans the deletion of an object whose owners no longer exist, and of the dependents of a terminating object. Returns true if
-/// no controller must reconcile the object, because it is ending.
+/// Plans the deletion of an object whose owners no longer exist, and the end of a terminating object. Returns true if
+/// no controller must reconcile the object, because the object is ending.
 pub(super) fn collect(context: &Context<'_>, key: &Key, object: &Value, plan: &mut Plan) -> bool {
     if metadata::is_terminating(object) {
         end_dependents(context, key, object, plan);
@@ -25,7 +25,7 @@ pub(super) fn collect(context: &Context<'_>, key: &Key, object: &Value, plan: &m
         plan.patch(key, object, without_owners(object, &ending));
         return false;
     }
-    // If an owner waits for the deletion of its dependents, the dependents wait for their own ones.
+    // If an owner waits for the deletion of this object, this object also waits for its own dependents.
     let has_dependents = context.view.dependents(metadata::text(object, "uid")).next().is_some();
     let dependents =
         if !waiting.is_empty() && has_dependents { Dependents::Foreground } else { Dependents::Background };

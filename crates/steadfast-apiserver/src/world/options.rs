@@ -15,7 +15,7 @@ use std::time::Duration;
 /// | annotation | value | default |
 /// |---|---|---|
 /// | `world.steadfast.dev/ready-after` | seconds from the start until the pod is ready; `never` | random, see [`pod_start`](Self::pod_start) |
-/// | `world.steadfast.dev/exit-after` | seconds from readiness until the containers exit; `never` | never, or [`pod_run`](Self::pod_run) if the pod is not restarted always |
+/// | `world.steadfast.dev/exit-after` | seconds from readiness until the containers exit; `never` | `never` if `restartPolicy` is `Always`, else [`pod_run`](Self::pod_run) |
 /// | `world.steadfast.dev/exit-code` | exit code; 137 is shown as `OOMKilled` | 0 |
 ///
 /// A deleted node loses its pods. A node that is cordoned (`spec.unschedulable`) receives no more pods.

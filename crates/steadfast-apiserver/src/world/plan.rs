@@ -72,8 +72,8 @@ impl Plan {
 }
 
 impl Write {
-    /// Applies the write. Conflicts and objects that no longer exist are no errors: the change that caused them starts
-    /// another reconcile.
+    /// Applies the write. A conflict or an object that no longer exists is not an error: the change that caused the
+    /// failure starts another reconcile.
     pub(super) fn apply(self, cluster: &Cluster) -> Result<(), Status> {
         let result = match self {
             Self::Create(object) => return direct::create(cluster, &object).map(drop),

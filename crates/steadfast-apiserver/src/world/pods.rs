@@ -294,8 +294,8 @@ fn uid(pod: &Value) -> String {
     metadata::text(pod, "uid").to_owned()
 }
 
-/// Parses a number of seconds, with or without the suffix `s`. Returns `None` if it is no number from 0 to a year, so
-/// that the stage never ends.
+/// Parses a number of seconds, with or without the suffix `s`. Returns `None` if the text is not a number from 0 to
+/// [`MAX_SECONDS`]; the stage then never ends.
 fn parse_seconds(text: &str) -> Option<Duration> {
     let seconds: f64 = text.strip_suffix('s').unwrap_or(text).parse().ok()?;
     (0.0..=MAX_SECONDS).contains(&seconds).then(|| Duration::from_secs_f64(seconds))

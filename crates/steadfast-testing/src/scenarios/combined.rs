@@ -36,7 +36,7 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// Name of the object that is written last.
 const LAST_OBJECT: &str = "last";
 
-/// Faults that are no switches. They occur in each run, or the seed selects them.
+/// Faults that are not switches. They occur in each run, or the seed selects them.
 const SEEDED_FAULTS: [CatalogFault; 3] =
     [CatalogFault::HistoryRestored, CatalogFault::SelectorChurn, CatalogFault::SlowReader];
 

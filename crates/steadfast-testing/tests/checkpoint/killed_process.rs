@@ -17,10 +17,10 @@ use tokio::sync::mpsc;
 use crate::delivery_check::{Delivery, HandlerRecord};
 use crate::durable::delivery;
 
-/// Environment variables with the server and the checkpoint file of such a process.
+/// Environment variables of the child process: the kubeconfig of the server, and the checkpoint file.
 const SERVER_VARIABLE: &str = "STEADFAST_CHECKPOINT_SERVER";
 const FILE_VARIABLE: &str = "STEADFAST_CHECKPOINT_FILE";
-/// Name of the test that runs as such a process if the variables are set.
+/// Name of the test that runs as the child process if the variables are set.
 const TEST_NAME: &str = "killed::killed_process_leaves_consistent_checkpoint";
 
 /// Prefixes of the output lines: for the test, for deliveries to the handler, and for its acknowledgements.
@@ -31,7 +31,7 @@ const ACKNOWLEDGED_PREFIX: &str = "acknowledged: ";
 /// Timeout for an expected event, on a busy machine.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Runs as such a process, if the variables are set, until the parent process has ended.
+/// Runs as the child process until the parent process has ended. Returns `None` if the variables are not set.
 pub(crate) fn run_as_child_if_requested() -> Option<impl Future<Output = Result<(), TestError>>> {
     let (server, file) = (std::env::var_os(SERVER_VARIABLE)?, std::env::var_os(FILE_VARIABLE)?);
     Some(async move { run_child(Path::new(&server), Path::new(&file)).await })

@@ -87,7 +87,7 @@ impl HarmfulDecisions<'_> {
         Ok(None)
     }
 
-    /// Decisions are most harmful while a leader acts. Waits for a leader, for up to 20 s.
+    /// Waits up to 20 s for a leader, because decisions are most harmful while a leader acts.
     async fn wait_for_a_leader(&self) {
         for _ in 0..20 {
             if self.programs.iter().any(|program| program.election.is_leader()) {

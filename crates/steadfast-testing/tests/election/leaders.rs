@@ -415,7 +415,7 @@ impl Warnings {
     }
 }
 
-/// Issue 32, line 15: a candidate without permissions waited, and neither log nor API named the reason.
+/// Regression test: a candidate without permissions waited, and neither log nor API named the reason.
 #[tokio::test(start_paused = true)]
 async fn candidate_without_rights_names_the_missing_rule() -> Result<(), TestError> {
     let warnings = Warnings::new();

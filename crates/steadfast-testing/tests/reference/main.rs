@@ -1,5 +1,5 @@
 //! Behaviour that only a real kube-apiserver or its flags can show. The checker uses a history from the etcd itself.
-//! The suite covers behaviour that any server can show.
+//! The tests in `tests/suite` cover behaviour that any server can show.
 //!
 //! Without the reference, the tests are skipped with a message; see `docs/development/testing.md`.
 

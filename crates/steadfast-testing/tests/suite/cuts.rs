@@ -29,7 +29,7 @@ super::scenarios! {
     false_freshness_while_cut_is_detected<K>: needs [], covers [];
 }
 
-/// Bound of R1.
+/// Maximum time until a client notices that its peer is dead (R1).
 const DEAD_PEER_TIMEOUT: Duration = Duration::from_secs(15);
 
 async fn events_during_cut_are_delivered_in_order<K: CachedConfigMap>(

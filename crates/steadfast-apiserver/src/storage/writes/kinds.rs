@@ -7,7 +7,7 @@ use crate::resources::{DEFINITIONS, GroupResource, NAMESPACES};
 /// Finalizer that keeps a definition until all of its objects are removed.
 pub(super) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Returns whether an update of an absent object of this kind creates it.
+/// Returns whether an update of an absent object of this kind creates the object.
 pub(super) fn is_created_by_updates(resource: &GroupResource) -> bool {
     match resource.group() {
         "coordination.k8s.io" | "rbac.authorization.k8s.io" | "events.k8s.io" => true,

@@ -1,4 +1,4 @@
-//! Staleness gate: no reconcile starts on a cache that exceeds the bound of doubt.
+//! Staleness gate: no reconcile starts on a cache that has been in doubt for longer than a bound.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -225,7 +225,7 @@ async fn slow_read_cache_is_awaited_and_reported() -> Result<(), TestError> {
     Ok(())
 }
 
-/// Issue 32, line 16: the controller waited up to 30 s for every cache of the factory.
+/// Regression test: the controller waited up to 30 s for every cache of the factory.
 #[tokio::test(start_paused = true)]
 async fn failing_undeclared_cache_delays_no_controller() -> Result<(), TestError> {
     for code in [500, 503] {
@@ -263,7 +263,7 @@ async fn undeclared_cache_in_doubt_delays_no_controller() -> Result<(), TestErro
     Ok(())
 }
 
-/// Issue 32, line 16: with `act`, the controller waited for an owned cache that never synced.
+/// Regression test: with `act`, the controller waited for an owned cache that never synced.
 #[tokio::test(start_paused = true)]
 async fn act_starts_despite_failed_owned_cache() -> Result<(), TestError> {
     let fixture = fixture_with_config_maps(&["a"]).await?;
@@ -319,7 +319,7 @@ async fn failed_owned_cache_limits_reconciled_keys() -> Result<(), TestError> {
     Ok(())
 }
 
-/// Issue 32, line 17: a quiet resource's version lags behind the server's version, because other programs write leases
+/// Regression test: a quiet resource's version lags behind the server's version, because other programs write leases
 /// all the time. To prove completeness, each cache needed a watch of four seconds, one after the other.
 #[tokio::test(start_paused = true)]
 async fn quiet_caches_delay_new_leader_one_second() -> Result<(), TestError> {

@@ -52,7 +52,7 @@ fn pod_in(namespace: &str) -> serde_json::Value {
     })
 }
 
-/// Issue 32, line 18: a program with permissions in two namespaces needed two controllers.
+/// Regression test: a program with permissions in two namespaces needed two controllers.
 #[tokio::test(start_paused = true)]
 async fn controller_of_two_namespaces_reconciles_both() -> Result<(), TestError> {
     let fixture = fixture().await?;

@@ -329,7 +329,7 @@ fn reconciled(log: &EventLog) -> Vec<String> {
     names
 }
 
-/// Issue 32, line 14: the predicate ran before the mapping. It dropped changes of an object's owner.
+/// Regression test: the predicate ran before the mapping. It dropped changes of an object's owner.
 #[tokio::test(start_paused = true)]
 async fn owner_change_passes_any_filter_of_changes() -> Result<(), TestError> {
     let fixture = ControllerFixture::new().await?;
@@ -414,7 +414,7 @@ pub(super) fn kind_of(kind: &str) -> ApiResource {
     }
 }
 
-/// Issue 32, line 13: the scope of a `DynamicObject` is unknown. The controller assumed a namespaced kind.
+/// Regression test: the scope of a `DynamicObject` is unknown. The controller assumed a namespaced kind.
 #[tokio::test(start_paused = true)]
 async fn dynamic_owner_is_reconciled_in_either_scope() -> Result<(), TestError> {
     for (definition, kind, namespace) in
@@ -480,7 +480,7 @@ async fn unseen_dynamic_owner_has_both_keys() -> Result<(), TestError> {
     Ok(())
 }
 
-/// Issue 32, line 18: keys outside the scope were never reconciled, and no diagnostic reported them.
+/// Regression test: keys outside the scope were never reconciled, and no diagnostic reported them.
 #[tokio::test(start_paused = true)]
 async fn keys_outside_the_scope_are_reported_once() -> Result<(), TestError> {
     let fixture = ControllerFixture::new().await?;

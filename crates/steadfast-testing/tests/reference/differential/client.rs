@@ -26,7 +26,7 @@ pub struct TestServer {
 }
 
 impl TestServer {
-    /// Creates the site of a configuration.
+    /// Reads the address and the credentials from a client configuration.
     pub fn from_config(config: &kube::Config) -> Result<Self, TestError> {
         let uri = &config.cluster_url;
         let tls = if uri.scheme_str() == Some("https") { Some(tls_connector(config)?) } else { None };

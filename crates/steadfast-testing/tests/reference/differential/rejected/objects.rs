@@ -8,7 +8,8 @@ use crate::differential::script::Step;
 
 /// Adds a creation with one error, or with a value that looks like one.
 pub fn add_invalid_object(builder: &mut ScriptBuilder) {
-    // Kinds with further validation on a real server are excluded: see "no schemas" in the documentation.
+    // Kinds with further validation on a real server are excluded: see "no schemas of built-in kinds" in
+    // `docs/embedded-server.md`.
     let index = builder.rng.below(COMMON_KINDS);
     let at = builder.collection(index);
     let mut object = builder.object(index, "bad");
