@@ -62,7 +62,7 @@ pub(crate) async fn run(args: AuditArgs) -> Result<ExitCode, Failure> {
     }
     status.end();
     if !writing.is_finished() {
-        // Ends when the audit has dropped its sink.
+        // The writer ends when the audit has dropped its sink.
         if let Ok(written) = timeout(OUTPUT_GRACE, writing).await {
             written.map_err(Failure::run)??;
         }
@@ -116,7 +116,8 @@ async fn resources(args: &AuditArgs, endpoints: &[AuditEndpoint]) -> Result<Vec<
     }
     let connection = match endpoints {
         [endpoint] => endpoint.connection.clone(),
-        // One endpoint may be frozen from the start, so the connection may choose its address.
+        // One endpoint may be frozen from the start. The discovery therefore uses a connection that can select among
+        // all addresses.
         _ => connect(args.connection.clone()).await?,
     };
     let catalog = discovery::catalog(&connection, None).await?;

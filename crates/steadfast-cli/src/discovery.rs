@@ -75,7 +75,7 @@ pub(crate) fn find_all(catalog: &Catalog, names: &[String]) -> Result<Vec<Served
     Ok(found)
 }
 
-/// Returns the common resources, which need no discovery. With a namespace, those of the cluster are left out.
+/// Returns the common resources, which need no discovery. With a namespace, cluster-scoped resources are left out.
 pub(crate) fn default_resources(namespace: Option<&str>) -> Vec<ServedResource> {
     let all = DEFAULT_RESOURCES.into_iter().map(|(group, version, kind, plural, namespaced)| {
         let kind = GroupVersionKind::gvk(group, version, kind);
@@ -138,7 +138,7 @@ pub(crate) async fn await_kinds(
 /// show paths instead.
 pub(crate) async fn printer_columns(connection: &Connection, resource: &ServedResource) -> Vec<Column> {
     let api_resource = &resource.api_resource;
-    // Groups of the project are built in.
+    // Most groups of the Kubernetes project are built in and have no definition, so these groups cost no request.
     if api_resource.group.ends_with(".k8s.io") {
         return Vec::new();
     }

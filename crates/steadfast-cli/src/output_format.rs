@@ -18,9 +18,9 @@ pub(crate) enum Output {
 /// Output format of events.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum OutputFormat {
-    /// What changed, for people.
+    /// Description of the change, for people.
     Text,
-    /// What changed, and the state of the object.
+    /// Description of the change, with the current state of the object.
     Wide,
     /// One JSON object per line.
     Json,

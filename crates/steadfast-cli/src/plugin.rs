@@ -10,7 +10,7 @@ use clap::{Arg, Command, ValueHint};
 const COMPLETE_FILES: u8 = 0;
 const COMPLETE_NO_FILES: u8 = 4;
 
-/// How the program was started.
+/// Role of the program, determined by the name under which it was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartedAs {
     /// By its own name.

@@ -10,7 +10,7 @@
 //! | `filter`, `natural_order` | filters and the order of texts |
 //! | `history` | bounded history of changes |
 //! | `details`, `pages` | an opened object, and its pages that need requests |
-//! | `source` | informer of a tab |
+//! | `tab_informer` | informer of a tab |
 //! | `opening` | lookup of the resource of a tab |
 //! | `session` | connects the model with the cluster and the terminal |
 //! | `screen` | the terminal and its keys |

@@ -30,7 +30,7 @@ use super::phrases::{DescriptionBuilder, HealthEffect, Phrase, transition};
 use super::secrets::Redaction;
 use super::value_text::short;
 
-/// What a description includes.
+/// Optional content of a description.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Content {
     /// Includes noise.
@@ -40,7 +40,8 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// Returns the redaction for states of an object of `kind`; `None` if they have no secret values, or all are shown.
+    /// Returns the redaction for states of an object of `kind`; `None` if the states have no secret values, or if all
+    /// values are shown.
     pub(crate) fn redaction(self, kind: &Kind, states: &[&Value]) -> Option<Redaction> {
         if self.secrets { None } else { Redaction::for_kind(kind, states) }
     }

@@ -108,8 +108,8 @@ async fn presented(address: SocketAddr, name: ServerName<'static>) -> Result<Vec
     }
 }
 
-/// Verifier that records the certificates. The connection that it permits carries no request: the verification itself
-/// is left to the connection of all other checks.
+/// Verifier that records the certificates. It accepts every certificate, since its connection carries no request. The
+/// connection that all other checks use verifies the certificates.
 #[derive(Debug)]
 struct ChainRecorder {
     chain: Mutex<Vec<CertificateDer<'static>>>,

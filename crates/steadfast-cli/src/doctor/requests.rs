@@ -161,8 +161,8 @@ fn not_sent(error: SendError) -> RequestError {
     })
 }
 
-/// Opens the watch at `path`, and passes each record to `read` until it breaks, the server ends the watch, or `limit`
-/// expires. All three ends are a success.
+/// Opens the watch at `path`, and passes each record to `read` until `read` returns `Break`, the server ends the watch,
+/// or `limit` expires. All three ends are a success.
 pub(super) async fn watch(
     connection: &Connection,
     path: &str,

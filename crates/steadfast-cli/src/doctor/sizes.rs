@@ -89,7 +89,7 @@ fn check_resource(resource: &ServedResource, sample: &ListSample) -> Finding {
 /// Estimates the memory of `count` objects from the sample.
 fn estimate(resource: &ServedResource, sample: &ListSample, count: usize) -> Option<CacheEstimate> {
     let objects: Vec<Value> = sample.objects.iter().map(|object| complete(resource, object)).collect();
-    // A server that sends only the metadata sends no other fields.
+    // A cache of metadata receives no other fields of the objects.
     let part = |object: &Value| json!({"metadata": object["metadata"]});
     let metadata: Vec<Value> = sample.objects.iter().map(part).collect();
     let all = |bytes: usize| bytes.checked_mul(count).map(|all| all / objects.len());
@@ -104,7 +104,7 @@ fn estimate(resource: &ServedResource, sample: &ListSample, count: usize) -> Opt
 /// Memory of an object as its type in `k8s-openapi`, in percent of its memory as `DynamicObject`.
 ///
 /// Measured with pods; a test compares both. The program does not decode the types themselves, since their code would
-/// be a fifth of it.
+/// be a fifth of the program.
 const TYPED_PERCENT: usize = 55;
 
 /// Returns the memory of decoded objects that take `dynamic` bytes as `DynamicObject`, the form for kinds without a

@@ -178,7 +178,7 @@ pub(super) fn resolve(
                     name: name.clone(),
                     resource: served_resource.api_resource.clone(),
                     is_namespaced: served_resource.namespaced,
-                    // The source is limited to the namespace of the rule: a lookup must not read more than its rule.
+                    // Lookups are limited to the namespace of the source: a lookup must not read more than its rule.
                     namespace: scope.in_namespace().filter(|_| served_resource.namespaced).map(str::to_owned),
                 });
                 let lookups = lookups.collect();

@@ -259,7 +259,8 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
             }
             continue;
         }
-        // An equal group with a new ID: its set of entries has changed, so the approval does not apply to it.
+        // Requests of an approved group that are still pending. If the ID of such a request is new, its set of entries
+        // has changed, and the approval does not apply to it.
         for request in pending
             .get(mirror)
             .into_iter()

@@ -43,9 +43,9 @@ pub(super) type ForwardedApprovals = BTreeMap<String, BTreeSet<String>>;
 /// Progress of this process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
-    /// Versions up to which all messages are delivered or dead letters, by handler.
+    /// Versions up to which all messages are delivered or dead letters, by position.
     pub(super) settled: SettledVersions,
-    /// Versions that the caches have reached, by handler.
+    /// Versions that the caches have reached, by position.
     pub(super) reached: SettledVersions,
     /// Counter that increases with each evaluated change and each finished message.
     pub(super) activity: u64,
@@ -59,7 +59,7 @@ pub(super) struct Progress {
 pub(super) struct PublishedState {
     /// Term of the leader.
     pub(super) term: u64,
-    /// Versions up to which all messages are delivered or dead letters, by handler.
+    /// Versions up to which all messages are delivered or dead letters, by position.
     #[serde(default)]
     pub(super) settled: SettledVersions,
     /// Memory of the mirrors: guards, pending and given approvals, and origins of entries.

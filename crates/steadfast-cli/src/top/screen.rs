@@ -38,7 +38,7 @@ impl Drop for Screen {
     }
 }
 
-/// Starts the thread that reads keys and resizes. It ends after the receiver.
+/// Starts the thread that reads keys and resizes. The thread ends after the receiver was dropped.
 pub(super) fn read_keys() -> Result<Receiver<io::Result<Event>>, Failure> {
     let (sender, receiver) = channel(MAX_PENDING_KEYS);
     let read = move || {

@@ -200,7 +200,7 @@ impl Session {
                 return;
             }
         };
-        // A short name of a known kind.
+        // The name may be a short name of a kind that already has a tab.
         let known = self.model.tabs.iter().position(|tab| tab.title == opened.tab.title);
         let number = known.unwrap_or_else(|| {
             self.model.tabs.push(opened.tab);

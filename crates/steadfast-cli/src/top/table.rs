@@ -1,7 +1,7 @@
 //! Rows of one resource, in an order that is maintained incrementally, with a filter and a cursor.
 //!
-//! A change costs a search in the order, and a window costs its height. A new filter is evaluated in steps, so that the
-//! screen and the keys remain responsive.
+//! A change needs one search in the order. The time for a window depends only on the height of the window. A new filter
+//! is evaluated in steps, so that the screen and the keys remain responsive.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};

@@ -196,7 +196,7 @@ fn state(freshness: &Freshness) -> &'static str {
         Freshness::Suspect(_) => "Suspect",
         Freshness::Stale(_) => "Stale",
         Freshness::Failed(_) => "Failed",
-        // Stopped. A state that a newer library adds needs a name in this output.
+        // Only `Stopped` is left. If the library adds a state, the state needs a name here.
         _ => "Stopped",
     }
 }

@@ -36,7 +36,7 @@ impl Goal {
         Self { condition, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Adds a resource, none of whose objects are known; returns its number.
+    /// Adds a resource without known objects. Returns the number of the resource.
     pub(super) fn add_resource(&self) -> usize {
         let mut state = self.state.lock();
         state.pending += 1;

@@ -77,8 +77,7 @@ pub(super) struct EventLine {
 }
 
 impl Style {
-    /// Formats `event`. `replacement` describes a new object that replaces
-    /// an object of the same name.
+    /// Formats `event`. `replacement` describes the replacement if the object replaces another object of the same name.
     pub(super) fn event(&self, subject: &Subject, event: &DecodedEvent<'_>, replacement: Option<&str>) -> EventLine {
         let now = event.line_time();
         let counted = match event.name {

@@ -92,7 +92,7 @@ struct PodEntry {
 }
 
 impl PodLogs {
-    /// Starts the thread that writes the lines. It ends with the last clone and the last task.
+    /// Starts the thread that writes the lines. The thread ends after the last clone and the last task were dropped.
     pub(super) fn start(
         connection: Connection,
         context: Option<String>,

@@ -167,8 +167,8 @@ pub(super) struct OwnerChain(Vec<OwnerRef>);
 impl OwnerChain {
     /// Returns the chain before the name of the object: `deploy/web › web-7d9f › `; empty without owners.
     ///
-    /// In at most 40 % of `columns`, if given. Otherwise owners between the outermost one and the object are left out,
-    /// if the object's name starts with theirs.
+    /// If the chain and the name take more than 40 % of `columns`, the chain omits each inner owner whose name is a
+    /// prefix of the object's name. The outermost owner always stays.
     pub(super) fn prefix(&self, name: &str, columns: Option<usize>) -> String {
         let full_chain = self.joined(|_| true);
         let is_wide =

@@ -146,7 +146,8 @@ impl Related {
         }
     }
 
-    /// Passes the lines of the tree to `print`, unless it was printed, although some resources are not listed.
+    /// Passes the lines of the tree to `print` although some resources are not listed. Does nothing if the tree was
+    /// printed already.
     pub(super) fn print_incomplete(&self, mut print: impl FnMut(String)) {
         let mut relatives = self.0.lock();
         if !relatives.is_printed {
@@ -187,7 +188,8 @@ impl Relatives {
         self.roots.iter().any(|root| root.resource == node.resource && root.name == node.name)
     }
 
-    /// Returns whether the object is a root, a child or an owner of one, or serves their pods.
+    /// Returns whether the object is a root, is below or above a root in the tree of owners, or serves pods below a
+    /// root.
     fn is_related(&self, uid: &str) -> bool {
         self.is_below_root(uid, MAX_DEPTH) || self.is_above_root(uid) || self.serves_relatives(uid)
     }
@@ -214,7 +216,7 @@ impl Relatives {
         depth > 0 && node.owners.iter().any(|owner| owner == uid || above(owner))
     }
 
-    /// Returns whether the object is an `EndpointSlice` with a related pod, or the service of one.
+    /// Returns whether the object is an `EndpointSlice` with a pod below a root, or the Service of such a slice.
     fn serves_relatives(&self, uid: &str) -> bool {
         let Some(node) = self.nodes.get(uid) else { return false };
         let serves = |node: &TreeNode| node.targets.iter().any(|target| self.is_below_root(target, MAX_DEPTH));

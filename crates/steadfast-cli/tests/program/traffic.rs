@@ -43,7 +43,7 @@ to = ["web"]
 "#,
 };
 
-/// Starts a world with one deployment of `replicas` pods, `notify` and traffic.
+/// Starts a fixture with one deployment of `replicas` pods, `notify` and traffic.
 fn start_fixture(setup: Setup, replicas: usize) -> Option<(Fixture, Deployment)> {
     let mut fixture = Fixture::start(setup)?;
     let deployment = Deployment::create(&mut fixture, 0, "web", replicas);

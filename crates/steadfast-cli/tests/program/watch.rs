@@ -214,7 +214,7 @@ fn times_have_local_offset_or_utc() {
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let (local, utc, json) = (run_watch(&[]), run_watch(&["--utc"]), run_watch(&["-o", "json"]));
-    // 15:34:05.678+05:30 + namespaces default
+    // A local line starts with `15:34:05.678+05:30 + namespaces default`.
     assert_eq!((&local[12..19], &utc[12..14]), ("+05:30 ", "Z "), "{local}{utc}");
     let time = lines(json.as_bytes())[0]["time"].as_str().expect("a time").to_owned();
     assert!(time.ends_with('Z'), "for programs it is UTC: {time}");

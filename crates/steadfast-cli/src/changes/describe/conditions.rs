@@ -18,7 +18,7 @@ pub(super) fn describe(description: &mut DescriptionBuilder<'_>) {
     if taken.is_empty() {
         return;
     }
-    // Conditions without unique types are one value; all of them are then compared.
+    // If the types are not unique, the whole list is one change, and all conditions are compared.
     let types: Option<Vec<&Value>> = taken.iter().map(|change| type_of(&change.path)).collect();
     let is_changed = |kind: &str| types.as_ref().is_none_or(|types| types.iter().any(|taken| **taken == *kind));
     let (old, new) = (list(description.old, CONDITIONS_PATTERN), list(description.new, CONDITIONS_PATTERN));

@@ -5,7 +5,8 @@ use crate::changes::phrases::{DescriptionBuilder, HealthEffect, at, flag, text, 
 pub(super) fn describe_claim(description: &mut DescriptionBuilder<'_>) {
     let volume = text(description.new, "spec/volumeName");
     describe_phase(description, if volume.is_empty() { None } else { Some(format!("to {volume}")) });
-    // The volume is set before the phase.
+    // The volume is usually set in an update before the phase. If both change together, the phrase about the phase
+    // names the volume.
     if description.consume_changed("spec/volumeName") {
         description.add_fallback(format!("volume {}", if volume.is_empty() { "none" } else { volume }));
     }
@@ -18,7 +19,8 @@ pub(super) fn describe_claim(description: &mut DescriptionBuilder<'_>) {
 pub(super) fn describe_volume(description: &mut DescriptionBuilder<'_>) {
     let claim = at(description.new, "spec/claimRef");
     describe_phase(description, claim.map(|claim| format!("to {}/{}", text(claim, "namespace"), text(claim, "name"))));
-    // The claim is set before the phase.
+    // The claim is usually set in an update before the phase. If both change together, the phrase about the phase names
+    // the claim.
     if description.consume_changed("spec/claimRef") {
         match claim {
             None => description.add(HealthEffect::Neutral, "claim released"),

@@ -28,7 +28,7 @@ impl Facts {
     }
 }
 
-/// Returns the facts that `object` dates.
+/// Returns the facts whose times `object` records.
 pub(super) fn facts(object: &Value) -> Vec<DatedFact> {
     let mut facts = Facts::default();
     facts.add("creation", text(object, "metadata/creationTimestamp"), "created");
@@ -70,8 +70,8 @@ fn add_container(facts: &mut Facts, status: &Value) {
     }
 }
 
-/// Adds the last write of each field manager, except for the creation and for writes of the status, which its conditions
-/// and containers date.
+/// Adds the last write of each field manager, except for the creation and for writes of the status. Conditions and
+/// containers have the times of status changes.
 fn add_last_writes(facts: &mut Facts, object: &Value) {
     let created = text(object, "metadata/creationTimestamp");
     for entry in list(object, "metadata/managedFields") {

@@ -54,7 +54,7 @@ impl StreamLimit {
         Self { limit, free: Arc::new(Semaphore::new(limit)), is_reported: Arc::default() }
     }
 
-    /// Waits until another log may be read. Returns a message with the first permit that is not available.
+    /// Waits until another log may be read. Calls `report` with a message at the first wait.
     async fn acquire(&self, report: impl AsyncFnOnce(String)) -> Option<OwnedSemaphorePermit> {
         if let Ok(permit) = self.free.clone().try_acquire_owned() {
             return Some(permit);

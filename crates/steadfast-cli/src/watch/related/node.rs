@@ -1,4 +1,4 @@
-//! One object of the tree: its place, its owners and its readiness.
+//! One object of the tree: its identity, its owners and its readiness.
 
 use serde_json::Value;
 

@@ -177,7 +177,7 @@ impl Fixture {
         self.folder.join("notify.toml").display().to_string()
     }
 
-    /// Starts `steadfast notify` with the configuration of this world.
+    /// Starts `steadfast notify` with the configuration of this fixture.
     pub(crate) fn start_notify(&mut self) {
         self.log_event("notify starts");
         let mut child = start(&["notify", "-c", &self.configuration()]);

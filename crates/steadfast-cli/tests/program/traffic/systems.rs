@@ -1,4 +1,4 @@
-//! The DNS server and the etcd of a world.
+//! The DNS server and the etcd of a fixture.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
