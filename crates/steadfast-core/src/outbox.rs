@@ -37,7 +37,7 @@ pub struct PendingDelivery<S> {
     pub latest: Option<S>,
     /// Set if the due state existed when the handler's view started.
     pub initial: bool,
-    /// Set if the due event is recorded.
+    /// Set if the due event is recorded, or may be delivered without a record.
     is_written: bool,
 }
 
@@ -202,7 +202,8 @@ impl<K> Outbox<K> {
         self.pending_by_key.get(key)
     }
 
-    /// Returns the pending delivery of a key if it can be delivered now: due and recorded.
+    /// Returns the pending delivery of a key if it can be delivered now: due, and recorded or
+    /// [exempt](Self::deliver_unrecorded) from recording.
     pub fn deliverable(&self, key: &ObjectKey) -> Option<&PendingDelivery<Object<K>>> {
         self.pending_by_key.get(key).filter(|pending| pending.due.is_some() && pending.is_written)
     }

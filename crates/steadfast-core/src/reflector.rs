@@ -11,7 +11,7 @@
 //! | `DeltaListing` | metadata of all objects, and the objects that differ from the cache | complete: `Watching`, or `Waiting` for the next poll. Unexpected content: `Listing`. Failed: `Waiting`, to list |
 //! | `Watching` | records, until the stream ends | regular end after a second or more: `Watching` again immediately. Earlier end, break or rejection: `Waiting`, to resume; after repeated failures, to list. `410`: `Waiting`, to list |
 //! | `Waiting` | a delay | `Watching`, `Queued` or `ProbingEpoch` |
-//! | `ProbingEpoch` | a probe that distinguishes a lagging replica from another history | lower than the cached version: `Waiting`, to list in a new epoch. Not lower: `Waiting`, to list again. No response: `Waiting`, to probe again |
+//! | `ProbingEpoch` | a probe that distinguishes a lagging replica from another history | lower than the cached version: `Waiting`, to list in a new epoch. Not lower: `Waiting`, to list again. No response: `Waiting`, to probe again, or once per period to list |
 //! | `Stopped` | nothing | |
 //!
 //! Each phase, and each activity alongside a watch, is a machine with its own data in its own file. A machine reads the

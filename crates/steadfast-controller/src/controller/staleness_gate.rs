@@ -134,7 +134,7 @@ impl StalenessGate {
         is_doubted.then(|| format!("{}: {freshness}", cache.name()))
     }
 
-    /// Returns true if the last check closed the gate.
+    /// Returns true if the gate was closed at the last check.
     pub(super) fn is_closed(&self) -> bool {
         *self.blocked.borrow() != BlockedKeys::None
     }

@@ -61,7 +61,7 @@ pub(super) struct Series {
     first_undelivered_after: u64,
     /// True if the server has the event.
     exists: bool,
-    /// True if a create request had no response, so the server may have the event.
+    /// True if the outcome of a create request is unknown, so the server may have the event.
     may_exist: bool,
     pub(super) attempts: u32,
     pub(super) state: SeriesState,
@@ -207,14 +207,14 @@ impl Series {
         if !self.may_exist {
             return AfterResponse::Rename;
         }
-        // An earlier create request without a response created the event, with the count of that time.
+        // An earlier create request with an unknown outcome created the event, with the count of that time.
         (self.exists, self.may_exist) = (true, false);
         if self.in_flight_count == 1 { AfterResponse::Acknowledged } else { AfterResponse::SendNow }
     }
 
     /// Records that the outcome of the request is unknown.
     pub(super) fn mark_outcome_unknown(&mut self) {
-        // A patch without a response is repeated. It sets an absolute count, so a repetition changes nothing.
+        // A patch with an unknown outcome is repeated. It sets an absolute count, so a repetition changes nothing.
         self.may_exist |= !self.exists;
     }
 }

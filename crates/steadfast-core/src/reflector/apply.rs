@@ -279,7 +279,7 @@ impl Reflector {
         self.phase = Phase::Listing(list);
     }
 
-    /// Lists again after a short random delay, for the reason `reason`.
+    /// Lists again after the backoff of relists, whose first delay is only jitter, for the reason `reason`.
     pub(super) fn relist(&mut self, now: Instant, plan: ListPlan, reason: Arc<str>, out: &mut Vec<Output>) {
         out.push(Output::Diagnostic(Diagnostic::Relisting { reason: reason.clone() }));
         self.drop_comparison(now, out);

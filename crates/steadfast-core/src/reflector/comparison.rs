@@ -299,7 +299,8 @@ impl Comparison {
         effects
     }
 
-    /// Ends the comparison. It is retried later, and a requested proof counts as missing.
+    /// Ends the comparison. An audit is retried later. A requested proof counts as missing, unless the server requested
+    /// a delay.
     fn fail(
         &mut self,
         now: Instant,
@@ -367,8 +368,8 @@ impl Comparison {
         }
     }
 
-    /// Requests a proof that our watch has reached the list's version, since the watch may still deliver the
-    /// differences.
+    /// Waits until our watch has delivered the differences. With bookmarks, also requests a proof that the watch has
+    /// reached the list's version.
     fn await_differences(&mut self, now: Instant, cache: &CacheState) -> Effects {
         if cache.bookmark_interval.is_without_bookmarks() {
             self.wait(now + DELIVERY_GRACE, false);

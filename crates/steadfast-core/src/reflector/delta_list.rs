@@ -130,7 +130,7 @@ impl DeltaList {
     }
 
     /// Returns the time of the next action if no progress occurs: a repeated request, or the cancellation after
-    /// `list_stall_timeout`.
+    /// `list_stall_timeout` or at the deadline.
     pub(super) fn due(&self, settings: &ReflectorSettings) -> Instant {
         let stalled = self.last_progress + settings.list_stall_timeout;
         let next_action = match self.not_before {
@@ -337,8 +337,8 @@ impl DeltaList {
         }
     }
 
-    /// Repeats the request of an object later, because the server requested a delay or has not reached the version of
-    /// the metadata.
+    /// Repeats the request of an object later, because the server requested a delay, did not respond, or has not
+    /// reached the version of the metadata.
     fn delay_request(
         &mut self,
         now: Instant,

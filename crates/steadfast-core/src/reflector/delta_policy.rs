@@ -17,8 +17,8 @@ use super::request::ListFrom;
 use super::settings::ReflectorSettings;
 use crate::time::Instant;
 
-/// Maximum number of objects that may differ, for any size of the cache. A few objects are requested concurrently;
-/// more would take too long.
+/// Maximum number of objects that may differ, for any size of the cache. Only a few objects are requested concurrently,
+/// so more differences would take too long.
 const MAX_DIFFERENCES: usize = 200;
 
 /// Expected number of changes per differing object: several changes may concern one object.
@@ -37,7 +37,7 @@ pub(super) struct DeltaPolicy {
     /// Number of cached objects for each object that may differ.
     objects_per_difference: usize,
     hints: ListHints,
-    /// Time until which lists are full, because differences were unavailable or too many.
+    /// Time until which lists are full, because a delta relist was abandoned or metadata are unavailable.
     pub(super) full_until: Option<Instant>,
     /// Number of changes from our watch and our lists, and the start of the count.
     changes: usize,

@@ -32,7 +32,8 @@ impl Reflector {
         self.record_proof(now, now);
     }
 
-    /// Records a proof that the cache has all changes up to `proven_at`. The proof also resets the backoff (R6).
+    /// Records a proof that the cache has all changes up to `proven_at`. The proof also resets the backoff for failures
+    /// (R6).
     pub(super) fn record_proof(&mut self, now: Instant, proven_at: Instant) {
         // Proofs may arrive out of order. The newest state counts.
         let proven_at = self.cache.evidence.proven.map_or(proven_at, |earlier| earlier.max(proven_at));

@@ -22,7 +22,7 @@ pub(super) struct ListPlan {
     pub(super) replaces_watch: bool,
     /// Set if the versions restart.
     pub(super) new_epoch: bool,
-    /// Time since which the responding server has lagged: the first `TooLarge` response.
+    /// Time since which the responding server has lagged: the first such failure, or the start of the current period.
     pub(super) lagging_since: Option<Instant>,
 }
 
@@ -84,7 +84,7 @@ impl ListPlan {
         Self { form: ListForm::PagesFallback(PagesFallback { reason, applies_to_all_clients: true }), ..self }
     }
 
-    /// Returns whether no list has succeeded within `period` since the first `TooLarge`; the next period starts now.
+    /// Returns whether the server has lagged for `period` without a successful list. If so, the next period starts now.
     pub(super) fn has_lagged_for(&mut self, period: Duration, now: Instant) -> bool {
         let has_lagged = self.lagging_since.is_some_and(|since| now.since(since) >= period);
         if has_lagged {
@@ -99,7 +99,8 @@ impl ListPlan {
 pub(super) enum ListForm {
     /// Streamed, unless streams are known not to work.
     StreamedIfSupported,
-    /// Paged, like the list whose errors this list repairs.
+    /// Paged: like the list whose errors this list repairs, or because a consistent stream would wait for a lagging
+    /// server.
     Pages,
     /// Paged, after a streamed list failed.
     PagesFallback(PagesFallback),

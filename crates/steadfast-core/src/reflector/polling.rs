@@ -35,7 +35,8 @@ const NO_VERSION: &str = "the server returns no version from which a watch can s
 /// State of failing watches.
 #[derive(Debug)]
 pub(super) struct Polling {
-    /// Number of consecutive watches that received a response and delivered nothing.
+    /// Number of consecutive failed watches whose failures indicate that watches do not work. A delivered record resets
+    /// it.
     failures: u32,
     /// Time of the first of these failures. `None` after a rejected streamed list: then no minimum duration applies.
     failing_since: Option<Instant>,
@@ -97,7 +98,7 @@ impl Polling {
         (self.failures, self.failing_since) = (self.failures.max(MAX_WATCH_FAILURES - 1), None);
     }
 
-    /// Counts a failed watch to which the server responded.
+    /// Counts a failed watch whose failure indicates that watches do not work.
     fn count_failure(&mut self, now: Instant) {
         if self.failures == 0 {
             self.failing_since = Some(now);
@@ -105,7 +106,8 @@ impl Polling {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// Resets the failures after a watch delivered a record, or a proof covered it.
+    /// Resets the failures after a watch delivered a change or bookmark, or after a request alongside the watch
+    /// provided a proof.
     pub(super) fn forget_failures(&mut self) {
         self.failures = 0;
         self.backoff.reset();

@@ -127,8 +127,8 @@ impl Probe {
         self.schedule.proven(then, interval.period(), requester);
     }
 
-    /// Ends the activity after a proof. Returns whether the silence before the proof was correct: no bookmark arrived
-    /// since the proof was requested.
+    /// Ends the activity after a proof. Returns whether the watch was rightly silent: the silence lasted a period
+    /// before the request, and no other proof has arrived since.
     pub(super) fn proof_found(&mut self, cache: &CacheState) -> bool {
         self.state = State::Quiet;
         let proven = cache.evidence.proven;
@@ -323,8 +323,8 @@ impl Probe {
         effects
     }
 
-    /// Checks a short watch that has ended. A proof requires that the short watch reached the probe's version, and that
-    /// our own watch has delivered all changes of the short watch.
+    /// Checks the evidence of a short watch. A proof requires that the short watch reached the probe's version, and
+    /// that our own watch has delivered all changes of the short watch.
     pub(super) fn judge(&mut self, cache: &CacheState, effects: &mut Effects) {
         let result = match &self.state {
             State::ShortWatching { watch, .. } => watch.result(),

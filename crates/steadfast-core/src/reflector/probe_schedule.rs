@@ -12,11 +12,11 @@ use crate::time::Instant;
 pub(super) struct ProbeSchedule {
     /// Time at which the silence exceeds the period.
     due_at: Instant,
-    /// Set if a caller needs a proof earlier.
+    /// Set if a proof is needed earlier: for a caller, for a comparison, or because the server responds again.
     is_requested: bool,
-    /// Set if `is_requested` comes from a caller and not from a comparison.
+    /// Set if a caller waits for this proof.
     is_awaited: bool,
-    /// Earliest time of the next request, even if a caller needs a proof.
+    /// Earliest time of the next request, even if a proof is needed earlier.
     earliest_at: Instant,
     /// Start of the last request.
     started_at: Instant,
@@ -31,7 +31,7 @@ pub(super) struct ProbeSchedule {
 /// Reasons of a request for a proof.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProofReasons {
-    /// Set if a caller or a comparison needs the proof.
+    /// Set if the proof is needed before a period of silence has passed.
     pub(super) is_requested: bool,
     /// Set if a caller waits for the proof.
     pub(super) is_awaited: bool,
@@ -64,7 +64,7 @@ impl ProbeSchedule {
         }
     }
 
-    /// Requests a proof for a caller, as soon as a stream exists.
+    /// Requests a proof as soon as a stream exists.
     pub(super) fn request(&mut self, now: Instant) {
         self.is_requested = true;
         self.earliest_at = self.earliest_at.max(now);

@@ -28,7 +28,7 @@ pub(super) struct ShortWatch {
     newest_event: Option<(ResourceVersion, Instant)>,
     /// Set after any bookmark.
     received_bookmark: bool,
-    /// Set after a bookmark that reached the target.
+    /// Set once the watch has shown all changes up to the target, by a bookmark or by its end.
     reached_target: bool,
     /// Arrival time of the response's head.
     opened_at: Option<Instant>,
@@ -81,8 +81,8 @@ impl ShortWatch {
             return false;
         }
         self.reached_target = true;
-        // If the short watch is ahead, our own watch may deliver the change shortly. The comparison then follows at the
-        // end of the short watch.
+        // If the short watch is ahead, our own watch may deliver the change shortly. The evidence is then checked at
+        // the end of the short watch.
         self.newest_event.as_ref().is_none_or(|(newest_event, _)| !cache.is_new_version(newest_event))
     }
 

@@ -84,7 +84,7 @@ struct CredentialSource {
 #[derive(Clone)]
 struct SourceError {
     detail: String,
-    /// True if the source now returns another kind of credentials, for example a plugin whose tokens no longer expire.
+    /// True if the source now returns another kind of credentials, for example tokens that can no longer be refreshed.
     kind_changed: bool,
 }
 
@@ -377,7 +377,8 @@ fn can_renew(info: &AuthInfo) -> bool {
     info.auth_provider.is_some() || uses_plugin(info) || (info.username.is_none() && info.token_file.is_some())
 }
 
-/// Returns true if the credentials come from a plugin: fixed credentials, and files, take precedence.
+/// Returns true if the credentials come from a plugin: fixed credentials, token files and auth providers take
+/// precedence.
 pub(super) fn uses_plugin(info: &AuthInfo) -> bool {
     let others = info.username.is_some() || info.token.is_some() || info.token_file.is_some();
     info.exec.is_some() && !others && info.auth_provider.is_none()
@@ -397,7 +398,8 @@ fn read_token(path: &Path) -> Result<HeaderValue, String> {
 impl Credentials {
     /// Loads the credentials of `config`. Reads files and runs plugins, and so may block.
     ///
-    /// The order is that of client-go: a name and a password, a token file, a token, a plugin, and finally the URL.
+    /// An auth provider takes precedence. The order of the others is that of client-go: a name and a password, a token
+    /// file, a token, a plugin, and finally the URL.
     fn load(config: &kube::Config, now: Instant, plugin_timeout: Duration) -> Result<Self, String> {
         const UNSENDABLE: &str = "has a character that a header cannot contain, such as a line break";
 

@@ -53,7 +53,7 @@ pub(super) struct ConfigReloader {
     decorator: Arc<RequestDecorator>,
 }
 
-/// Configuration in use, and the content of its files at the last read.
+/// Configuration in use, and the hashes of its files when it was adopted.
 pub(super) struct ConfigState {
     config: Arc<kube::Config>,
     files: FileHashes,

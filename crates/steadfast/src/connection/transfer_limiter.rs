@@ -51,7 +51,7 @@ struct State {
     last_number: u64,
     /// Transfers that count, by number.
     counting: BTreeMap<u64, SlotHolder>,
-    /// Transfers that do not count until their next bytes arrive.
+    /// Transfers that do not count: until their next bytes arrive, or for good after [`MAX_COUNTED_TIME`].
     silent: BTreeMap<u64, SlotHolder>,
     /// Collections that were silent in their last transfer.
     suspects: BTreeSet<Arc<str>>,

@@ -39,7 +39,7 @@ pub(super) type SendElsewhere =
 
 type ProbeResult = Result<Response<ResponseBody>, TransportError>;
 
-/// Probe settings of a pool, and the result of the last probe on another connection.
+/// Probe functions of a pool, and the result of the last probe on another connection.
 pub(super) struct LivenessProbes {
     probe_functions: OnceLock<(MakeProbeRequest, SendElsewhere)>,
     counters: Arc<PoolCounters>,
@@ -64,7 +64,7 @@ impl LivenessProbes {
     }
 }
 
-/// Interval of checks for watch data on an unresponsive connection.
+/// Interval of checks for silent watches, and for watch data on an unresponsive connection.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Probes after each silence, and notifies the watches of `connection` if the server stops or resumes responding.

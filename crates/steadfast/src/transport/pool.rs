@@ -28,7 +28,7 @@ use super::windows::MAX_STREAMS;
 use crate::environment::{SharedEnvironment, Task};
 use crate::metrics::pool_counters::PoolCounters;
 
-/// Maximum number of concurrent dials for one role.
+/// Maximum number of concurrent dials for one purpose on one runtime.
 const MAX_CONCURRENT_DIALS: usize = 8;
 
 /// Maximum age of a connection that is used to verify a doubted stream.
@@ -120,7 +120,7 @@ impl Pool {
             all.retain(|pool| pool.strong_count() > 0);
             all.push(Arc::downgrade(&fenced.inner));
         }
-        // Weak: the guard must not keep a dropped pool alive until its fence closes.
+        // Weak: the task must not keep a dropped pool alive until its fence closes.
         let inner = Arc::downgrade(&fenced.inner);
         let fence_task = self.inner.environment.spawn(Box::pin(async move {
             fence.closed().await;
@@ -233,7 +233,7 @@ impl Pool {
     }
 
     /// Waits for a slot for one request on a connection of `runtime`. Dials a new connection if all connections are
-    /// full, apart from those in `avoided`.
+    /// full or in `avoided`.
     pub(super) async fn acquire_slot(
         &self,
         placement_request: PlacementRequest,
