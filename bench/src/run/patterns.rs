@@ -38,7 +38,7 @@ pub(crate) struct PatternsArgs {
     /// Benchmark program of an earlier commit, for one more column
     #[arg(long)]
     earlier: Option<PathBuf>,
-    /// Seconds without reads after each order, for one more row of memory
+    /// Seconds without reads after the reads of each order, for one more row of memory
     #[arg(long, default_value_t = 0)]
     idle: u64,
     /// Seed of the generated data
@@ -52,8 +52,8 @@ pub(crate) struct PatternsArgs {
 /// Time for memory to settle, which includes the drop of unused objects.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// Orders of reads, each with the numbers of reads in three steps, in tenths of the number of objects. Three steps are
-/// necessary because the first two passes decode objects.
+/// Orders of reads, each with the number of reads in its first, second and later step. The unit is a tenth of the
+/// number of objects. Three steps are necessary because the first two passes decode objects.
 const ORDERS: [(&str, [usize; 3]); 3] = [("all", [10, 10, 90]), ("hot", [1, 1, 100]), ("random", [10, 10, 90])];
 
 /// Figures of all runs, by number of the column and name of the figure.

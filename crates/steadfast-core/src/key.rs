@@ -82,7 +82,7 @@ impl ObjectKey {
         self.hash
     }
 
-    /// Returns the key as bytes, in the same order as its text.
+    /// Returns the parts of the key as bytes, which compare like the keys.
     pub(crate) fn bytes(&self) -> KeyBytes<'_> {
         KeyBytes::of(self.text.as_bytes(), self.namespace_length)
     }

@@ -81,8 +81,8 @@ impl Schemas {
         None
     }
 
-    /// Returns the first of `steps` without a schema in `of`. `None` if all fields exist, or the schema allows any
-    /// field.
+    /// Follows `steps` from `root_schema`, and returns the first step to an unknown field. `None` if all fields exist,
+    /// or the schema allows any field.
     fn find_unknown(&self, root_schema: &Value, steps: &[ChainStep]) -> Option<UnknownField> {
         let mut schema = self.resolve_reference(root_schema)?;
         let mut path = String::new();
@@ -161,7 +161,7 @@ impl Plan {
     }
 }
 
-/// Returns the offset of a step of a selected field in `text`, in characters.
+/// Returns the offset in `text`, in characters, of the step of `chain` with the index `step`.
 pub(crate) fn offset(text: &str, chain: &Chain, step: usize) -> usize {
     let mut position = chain.offset;
     for step in chain.steps.get(chain.inherited_steps..=step).unwrap_or_default() {

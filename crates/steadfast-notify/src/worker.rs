@@ -370,7 +370,7 @@ impl SinkWorker {
     }
 }
 
-/// A change that waits for space. Counted until dropped, even if the caller was cancelled.
+/// Change that waits for space, counted until this value is dropped. A cancelled caller drops this value too.
 struct ThrottledCaller<'a> {
     worker: &'a SinkWorker,
     namespace: ClusterNamespace,

@@ -18,7 +18,8 @@ const MAX_PODS_AT_ONCE: usize = 100;
 
 pub(super) fn reconcile(context: &Context<'_>, key: &Key, set: &Value, plan: &mut Plan) {
     let ordered = Ordered::of(context, key, set);
-    // One change at a time: the next one follows when its pod is ready, or was deleted.
+    // Each reconcile makes changes of one kind, to one pod unless the policy is `Parallel`. The next change follows
+    // when the changed pod is ready, or was deleted.
     if ordered.create_missing(key, set, context, plan) && ordered.delete_surplus(plan) {
         ordered.update(set, plan);
     }
@@ -66,8 +67,8 @@ impl<'a> Ordered<'a> {
         self.pods.iter().filter(|(ordinal, ..)| (self.start..self.end).contains(ordinal))
     }
 
-    /// Creates missing pods and deletes finished ones. Returns true if all pods exist and are ready, so that other
-    /// changes may follow.
+    /// Creates missing pods and deletes finished ones. Returns true if other changes may follow: all pods exist and,
+    /// unless the policy is `Parallel`, are ready.
     fn create_missing(&self, key: &Key, set: &Value, context: &Context<'_>, plan: &mut Plan) -> bool {
         let mut created = 0;
         let mut existing = self.desired().peekable();
@@ -108,7 +109,8 @@ impl<'a> Ordered<'a> {
         plan.create(pod);
     }
 
-    /// Deletes the pod with the highest ordinal above the desired ones. Returns true if there is none.
+    /// Deletes the pod with the highest ordinal outside of the desired range; with `Parallel`, all pods outside of this
+    /// range. Returns true if no such pod exists.
     fn delete_surplus(&self, plan: &mut Plan) -> bool {
         let mut surplus = self.pods.iter().filter(|(ordinal, ..)| !(self.start..self.end).contains(ordinal)).rev();
         let count = if self.is_parallel { usize::MAX } else { 1 };

@@ -102,9 +102,10 @@ pub(super) async fn connection(
     connect(ConnectionArgs { kubeconfig, context, ..ConnectionArgs::default() }).await
 }
 
-/// Creates the settings of informers on `connection`, without a checkpoint. No informer starts yet.
+/// Creates the factory and the settings for informers of `cluster`, without a checkpoint. No informer starts yet.
 pub(super) fn cluster_informers(connection: &Connection, cluster: &ClusterConfig) -> ClusterInformers {
-    // Two connections may belong to clusters with equal names, before and after a reload.
+    // After a reload, the name of a cluster may belong to another connection, so the name does not identify the
+    // connection.
     static NEXT_CONNECTION_ID: AtomicU64 = AtomicU64::new(0);
     ClusterInformers {
         connection_id: NEXT_CONNECTION_ID.fetch_add(1, Ordering::Relaxed),

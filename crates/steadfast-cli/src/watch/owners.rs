@@ -110,7 +110,8 @@ impl Owners {
         while let Some(owner) = owners.last().filter(|_| owners.len() < MAX_OWNERS) {
             match (next_owners.get(&owner.uid), namespace) {
                 (Some(NextOwner::Owner(next_owner)), _) => owners.push(next_owner.clone()),
-                // Only objects in namespaces have owners with owners: a node owns pods, and has no owner.
+                // An owner of a cluster-scoped object is not requested, because such an owner has no owner itself.
+                // Neither is an owner of a kind without owners, such as a node, which can own pods.
                 (None, Some(namespace)) if may_have_owner(owner) => {
                     let request = OwnerRequest { namespace: namespace.to_owned(), owner: owner.clone() };
                     if self.requests.try_send(request).is_ok() {

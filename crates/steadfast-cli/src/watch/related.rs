@@ -68,7 +68,7 @@ struct Relatives {
 /// Decision about the line of an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// The line is printed, and then these lines of objects below the object, which arrived earlier.
+    /// The line is printed, followed by these earlier lines, which have waited for an owner.
     Related(Vec<String>),
     /// The line is dropped.
     Unrelated,
@@ -102,7 +102,7 @@ impl Related {
             let Some(node) = TreeNode::of(resource, object, state) else { return Admission::Unrelated };
             let uid = node.uid.clone();
             relatives.insert(node);
-            // The tree evaluates all objects once.
+            // No line is printed before the tree, which shows each related object.
             if !relatives.is_printed && !is_deleted {
                 return Admission::Unrelated;
             }
@@ -117,7 +117,7 @@ impl Related {
             }
             is_related
         };
-        // The tree contains all earlier events.
+        // The tree replaces the lines of all changes before it.
         if is_related && relatives.is_printed { Admission::Related(Vec::new()) } else { Admission::Unrelated }
     }
 

@@ -103,7 +103,7 @@ impl Registration {
     pub(super) async fn maintain(&mut self, wall_clock: &WallClock) {
         self.due = self.now() + self.period;
         let result = self.update(wall_clock).await;
-        // After a failure, the next request uses a new or recent connection, since the response may be lost.
+        // After a failure, the next request uses a new or recent connection, because the last connection may be dead.
         self.last_request_unanswered = result.is_err();
         let ElectionState { namespace, name, identity, .. } = &*self.state;
         match result {

@@ -67,7 +67,7 @@ pub struct ReflectorSettings {
     pub relist_jitter: Duration,
     /// Delays between attempts (R6).
     pub backoff: BackoffSettings,
-    /// Rules for all changes.
+    /// Properties of the informer that affect the events of its changes.
     #[doc(hidden)]
     pub rules: Rules,
 }

@@ -17,7 +17,7 @@ const BITS_PER_LEVEL: u32 = 4;
 /// Number of children of a node.
 const CHILDREN: usize = 1 << BITS_PER_LEVEL;
 
-/// Maximum number of slots in a leaf with different hashes.
+/// Maximum number of slots in a leaf. Their hashes may differ.
 const MAX_LEAF_SLOTS: usize = 64;
 
 /// Slots by hash, cheap to clone.

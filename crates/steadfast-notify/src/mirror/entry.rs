@@ -1,4 +1,4 @@
-//! Entries of mirrors, parsed and checked against the fields of the kind.
+//! Entries of mirrors, parsed and checked against the fields that the kind of mirror has.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;

@@ -36,7 +36,7 @@ pub(crate) struct Program {
     pub(crate) process: Process,
     pub(crate) election: LeaderElection,
     pub(crate) ending: watch::Sender<Ending>,
-    /// Becomes `true` when the program ends on its own initiative.
+    /// Becomes `true` when the program has ended regularly. A killed program stays `false`.
     pub(crate) has_ended: watch::Receiver<bool>,
 }
 

@@ -56,7 +56,7 @@ pub(super) fn evaluate_body(
     })
 }
 
-/// Returns a message as a variable of `body`, with the time as numbers.
+/// Returns a message as a variable of `body`, with two further forms of its time: seconds and nanoseconds since 1970.
 fn message_fields(message: &Message) -> Value {
     let mut value = serde_json::to_value(message).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {

@@ -39,7 +39,7 @@ pub struct Step {
     pub condition: Option<ResponseCondition>,
     /// True if the request is sent only after the earlier watches have ended.
     pub waits_for_watches: bool,
-    /// True if only the code of the response is compared, and the message of a rejection.
+    /// True if only the code of a response is compared, and for a rejection also its message.
     pub compares_code_only: bool,
     /// Interpretation of the response.
     pub read_mode: ReadMode,
