@@ -39,7 +39,8 @@ func isReady(client kubernetes.Interface) bool {
 	return err == nil && string(answer) == "ok"
 }
 
-// writeKubeconfig contains the same administrator twice: with a token, the default, and with a client certificate.
+// writeKubeconfig writes a kubeconfig with two users for the same administrator: one with a token, which is the
+// default, and one with a client certificate.
 func writeKubeconfig(path string, port int, files certificates) error {
 	var authority, admin, adminKey []byte
 	for target, source := range map[*[]byte]string{

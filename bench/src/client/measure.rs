@@ -65,7 +65,7 @@ pub(super) fn measure_reads(cache: &dyn ClientCache, limit: Duration) -> Value {
     })
 }
 
-/// The order `hot` reads every hundredth object. This is the distance between these objects.
+/// Distance between the objects that the order `hot` reads.
 const HOT_ONE_IN: usize = 100;
 
 /// Reads one field of objects, `reads` times. The order `all` lists and reads all objects in each pass, and drops this

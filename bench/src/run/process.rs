@@ -56,7 +56,7 @@ impl Process {
         self.child.id().unwrap_or_default()
     }
 
-    /// Returns the next line of its output.
+    /// Returns the next line that the process writes.
     pub(super) async fn next_line(&mut self) -> Result<String, BenchError> {
         let line = timeout(RESPONSE_TIMEOUT, self.lines.next_line()).await??;
         Ok(line.ok_or("the process ended without a response")?)

@@ -84,7 +84,7 @@ struct RealServerRun<'a> {
 }
 
 impl RealServerRun<'_> {
-    /// `server_cpu_before` is the server's processor time before the client started.
+    /// Runs the measurements. `server_cpu_before` is the server's processor time before the client started.
     async fn run(mut self, server_cpu_before: f64) -> Result<(), BenchError> {
         let has_cache = self.session.record_sync().await?;
         // The time is read immediately, because the server's background work would add to it.

@@ -217,8 +217,7 @@ impl Collection {
         version
     }
 
-    /// Returns the number of objects and their checksum. The objects are decoded by
-    /// serde alone, without code of Steadfast.
+    /// Returns the number of objects and their checksum. serde alone decodes the objects, without code of Steadfast.
     pub(super) fn checksum(&self) -> Result<Checksum, BenchError> {
         let (_, objects) = self.snapshot();
         let mut checksum = Checksum::default();

@@ -2,7 +2,7 @@
 //!
 //! | line | effect | response |
 //! |---|---|---|
-//! | `burst COUNT` | modifies objects | version of the last change, also for an empty field below |
+//! | `burst COUNT` | modifies objects | version of the last change; the same for each empty field below |
 //! | `paced COUNT PER-SECOND` | modifies objects at regular intervals | final version |
 //! | `halt` | stops paced changes | |
 //! | `expire COUNT` | modifies objects, and expires all changes so far | |

@@ -34,12 +34,12 @@ pub(super) struct Records {
 struct RecordLayout {
     start: usize,
     length: usize,
-    /// End of its metadata, which come first in an object.
+    /// End of the object's metadata, which come first in an object.
     metadata_end: usize,
     version_offset: usize,
     sent_offset: usize,
     uid_offset: usize,
-    /// Position and length of its name, and the position that is overwritten in a copy.
+    /// Position and length of the object's name, and the position that is overwritten in a copy.
     name_offset: usize,
     name_length: usize,
     copy_offset: usize,

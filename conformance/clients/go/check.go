@@ -13,7 +13,7 @@ const patience = 30 * time.Second
 
 func passed(name string) { fmt.Println("ok      " + name) }
 
-// The first difference ends the program, because later ones may be its consequences.
+// The first difference ends the program, because later differences may be its consequences.
 func fail(name, format string, arguments ...any) {
 	fmt.Fprintf(os.Stderr, "FAILED  %s: %s\n", name, fmt.Sprintf(format, arguments...))
 	os.Exit(1)

@@ -6,7 +6,7 @@ with_editor() { # with_editor SED-SCRIPT COMMAND…
   chmod +x "$work/editor"
   KUBE_EDITOR=$work/editor k "${@:2}"
 }
-different() { # different COMMAND…: ends well if kubectl diff says that there are differences
+different() { # different COMMAND…: succeeds if kubectl diff reports differences
   k "$@"
   [ $? -eq 1 ]
 }

@@ -1,7 +1,7 @@
 // Messages prints facts about the protobuf of the built-in types, and objects encoded as protobuf. Both come from
 // Kubernetes' own Go packages.
 //
-//	messages table     the facts by which Steadfast decodes it: crates/steadfast-core/src/protobuf/table.txt
+//	messages table     the facts by which Steadfast decodes protobuf: crates/steadfast-core/src/protobuf/table.txt
 //	messages corpus    objects of every kind, filled at random, in both encodings
 package main
 

@@ -58,7 +58,7 @@ struct PendingRequest {
 
 /// Checks the API server endpoints of a cluster. Has no I/O and no clock.
 ///
-/// The caller passes a [`AuditInput::Tick`] each second, and each reply to the requests of the outputs.
+/// The caller passes an [`AuditInput::Tick`] each second, and each reply to the requests of the outputs.
 #[derive(Debug)]
 pub struct Auditor {
     settings: AuditSettings,
@@ -106,7 +106,7 @@ impl Auditor {
         std::mem::take(&mut self.outputs)
     }
 
-    /// A suspended process has received nothing, so the silence of its streams does not count.
+    /// Restarts the timers of all resources and endpoints, because a suspended process receives nothing.
     fn restart_ages(&mut self, now: Instant) {
         self.resources.iter_mut().for_each(|resource| resource.restart_ages(now));
         self.endpoints.iter_mut().for_each(|endpoint| endpoint.restart_ages(now));
@@ -219,7 +219,7 @@ impl Auditor {
             && !probe.has_companion
             && now.since(probe.sent) >= COMPANION_DELAY
         {
-            // Tells a frozen storage from a frozen endpoint.
+            // This request distinguishes a frozen storage from a frozen endpoint.
             probe.has_companion = true;
             let deadline = self.settings.probe_deadline.saturating_sub(COMPANION_DELAY);
             self.send(endpoint, 0, Purpose::Alive, AuditQuery::Alive, deadline);
@@ -288,7 +288,7 @@ impl Auditor {
         state.compare_page(now, &objects);
         if continue_token.is_empty() {
             let judgements = state.finish_list(now);
-            // Earlier than the period: the comparison follows the list.
+            // The next list starts before the period ends, because the comparison follows the list.
             state.list_due = started + self.settings.period.mul_f64(0.9);
             state.list_endpoint += 1;
             self.apply(now, resource, judgements);

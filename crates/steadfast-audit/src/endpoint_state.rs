@@ -122,12 +122,12 @@ impl EndpointState {
         }
     }
 
-    /// Restarts all timers after a time in which this process did not run.
+    /// Restarts all timers after this process was suspended.
     pub(crate) fn restart_ages(&mut self, now: Instant) {
         self.failing_since = None;
         self.last_alive = Some(now);
         if let Some(probe) = &mut self.probe {
-            // A deadline that expired in that time proves nothing.
+            // A deadline that expired during the suspension proves nothing.
             probe.sent = now - Duration::from_nanos(1);
         }
     }

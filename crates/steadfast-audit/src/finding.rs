@@ -88,7 +88,7 @@ pub struct AuditFinding {
     pub endpoint: String,
     /// Name of the resource; `None` for the whole endpoint.
     pub resource: Option<String>,
-    /// Start, end, or a further event of the finding.
+    /// Start or end of the finding.
     pub state: AuditFindingState,
     /// Evidence, with texts of the server escaped.
     pub evidence: String,

@@ -7,7 +7,7 @@ use crate::finding::AuditFinding;
 /// Object in a list, or in an event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedObject {
-    /// Namespace; empty for objects of the cluster.
+    /// Namespace; empty for cluster-scoped objects.
     pub namespace: String,
     /// Name.
     pub name: String,

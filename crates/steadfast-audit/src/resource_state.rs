@@ -143,7 +143,7 @@ impl ResourceState {
             }
             self.deliver(now, endpoint, object, key, is_deletion);
         } else if known.is_none_or(|known| known < version) {
-            // A repeated event of a resumed watch, or a resource without an order between its objects.
+            // The event is a repetition of a resumed watch, or the resource has no order between its objects.
             if known.is_some() && self.is_ordered {
                 self.is_ordered = false;
                 self.log.clear();
@@ -216,7 +216,7 @@ impl ResourceState {
                 let is_settled = match (&stream.touched, known) {
                     (None, _) => true,
                     (Some(_), Some(known)) => known >= version,
-                    // Deleted during the list.
+                    // The object is settled if the stream deleted the object during the list.
                     (Some(touched), None) => touched.get(&key).is_some_and(|touched| *touched >= version),
                 };
                 if is_settled {

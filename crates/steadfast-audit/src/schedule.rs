@@ -6,7 +6,7 @@ use crate::message::AuditQuery;
 use crate::settings::AuditSettings;
 use crate::stream::{AuditStream, DiagnosisPhase};
 
-/// Each probe with a number that this divides is a consistent read.
+/// Interval of the consistent reads, as a number of probes of an endpoint.
 const READ_INTERVAL: u64 = 3;
 
 /// Number of pages of a list. The last page must arrive before the version of the list is compacted, after 5 minutes.

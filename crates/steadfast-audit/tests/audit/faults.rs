@@ -20,7 +20,7 @@ const PERIOD: Duration = Duration::from_secs(600);
 #[tokio::test(start_paused = true)]
 async fn frozen_endpoint_is_found_within_15s() -> Result<(), TestError> {
     let fixture = Fixture::start(3, 4).await?;
-    // The phase of the probes differs.
+    // With each pause, the fault starts at another point between two probes.
     for pause in [0, 1, 2, 3, 4] {
         sleep(Duration::from_secs(10) + Duration::from_millis(pause * 1300)).await;
         fixture.server.faults().replica(1).freeze(true);
