@@ -130,10 +130,11 @@ fn check_item(item: &Item) {
 fn check_equals_json<T: DeserializeOwned + Debug + PartialEq>(id: MessageId, bytes: &[u8]) {
     let Ok(value) = decode::<Value>(id, bytes, true) else { return };
     let text = value.to_string();
-    // An embedded object may add as many nesting levels again. The total may exceed the limit of `serde_json`.
+    // JSON within a message has a nesting limit of its own, so the whole text may exceed the limit of `serde_json`.
     let Ok(reparsed) = serde_json::from_str::<Value>(&text) else { return };
     assert_eq!(reparsed, value);
-    // If a map contains a key twice, JSON keeps the last value, and the form may reject the first one.
+    // If a map contains a key twice, the JSON text has only the last value. `T` may reject the first value, which the
+    // message still contains.
     if decode::<HasRepeatedKey>(id, bytes, true).is_ok_and(|HasRepeatedKey(is_repeated)| is_repeated) {
         return;
     }

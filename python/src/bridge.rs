@@ -1,7 +1,7 @@
 //! Thread between the library and Python's event loops.
 //!
 //! The library's threads only wake tasks of this thread and never call Python. This thread passes finished results to an
-//! event loop by `call_soon_threadsafe`: one call for all results that are ready until the loop runs.
+//! event loop by `call_soon_threadsafe`. One call passes all results that become ready before the loop runs the call.
 
 use std::future::Future;
 use std::sync::Arc;

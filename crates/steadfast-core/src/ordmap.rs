@@ -41,8 +41,8 @@ impl<K, V> OrdMap<K, V> {
         Arc::ptr_eq(&self.root, &other.root)
     }
 
-    /// Returns the memory in bytes, without memory to which keys and values point. `value` returns the additional
-    /// memory of a value.
+    /// Returns the memory in bytes. The memory to which values point is included, as `value` returns it for each value.
+    /// The memory to which keys point is not included.
     pub fn footprint(&self, value: impl Fn(&V) -> usize) -> usize {
         self.root.footprint(&value)
     }

@@ -22,8 +22,8 @@ use crate::writes::{GRACE, Outcome, Write, Writes};
 /// from a backup.
 const VERSION_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Offset that orders a version request after a response. The virtual clock of a test does not always advance between
-/// the two, and a request of the same instant could have been sent before the write.
+/// Offset that orders a version request after the response of a write. In virtual time, both can have the same instant.
+/// Without the offset, a request of that instant would count as later, even if it was sent before the write.
 const ORDERING_OFFSET: Duration = Duration::from_nanos(1);
 
 /// Delay after a failed request.
@@ -200,8 +200,8 @@ impl<K: Cacheable> Informer<K> {
         }
     }
 
-    /// Returns the server's version from a request that was sent after `write`. If the response of the write was
-    /// `response_lost_at`, waits for [`GRACE`] before the request.
+    /// Returns the server's version from a request that was sent after `write`. If the response of the write was lost,
+    /// this request is sent [`GRACE`] after `response_lost_at`.
     async fn version_after(
         &self,
         write: &Write,

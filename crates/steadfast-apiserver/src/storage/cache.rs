@@ -8,8 +8,8 @@ use super::Change;
 
 /// Watch cache of a replica.
 ///
-/// The history keeps every version of every object. The cache is therefore no copy, but the revision that it has
-/// applied.
+/// The history keeps every version of every object. The cache therefore stores no objects, only the revision up to
+/// which it has applied the history.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
     /// Applied revision: lists from the cache show the state at this revision.

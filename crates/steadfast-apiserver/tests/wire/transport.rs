@@ -90,7 +90,7 @@ async fn many_watches_receive_all_changes() {
     }
 }
 
-/// Opens a WebSocket for a watch, with an `Origin` like browsers and fabric8.
+/// Opens a WebSocket for a watch. The `headers` of most callers contain an `Origin`, as sent by browsers and fabric8.
 async fn watch_socket(
     server: &ApiServer,
     path: &str,
@@ -140,7 +140,7 @@ async fn websocket_watch_accepts_subprotocol_and_token() {
     let path = format!("{CONFIG_MAPS}?watch=true");
     let origin = ("origin", "http://localhost");
     assert_eq!(code(watch_socket(&server, &path, &[origin]).await), 401);
-    // "secret" and "wrong".
+    // The protocols contain the token in base64. The two texts below are "wrong" and "secret".
     let protocols_with_token =
         |token: &str| format!("base64url.bearer.authorization.k8s.io.{token}, base64.binary.k8s.io");
     let wrong = protocols_with_token("d3Jvbmc");

@@ -355,7 +355,7 @@ impl NotifyProgram {
     }
 }
 
-/// Reports stale and fresh caches, without end.
+/// Reports stale and fresh caches, and deletes the state of removed rules and streams, without end.
 async fn report(reporter: StatusReporter) -> String {
     let mut freshness_reporter = FreshnessReporter::default();
     let mut timer = interval(FRESHNESS_CHECK_INTERVAL);

@@ -28,7 +28,7 @@ pub(super) struct Inner<K, V> {
 
 /// Result of an insertion into a node.
 pub(super) enum Inserted<K, V> {
-    /// The key existed; this was its value.
+    /// The key existed. This is its previous value, which is never `None`.
     Replaced(Option<V>),
     /// The key is new.
     Within,
@@ -37,7 +37,7 @@ pub(super) enum Inserted<K, V> {
 }
 
 impl<K: Ord, V> Inner<K, V> {
-    /// Returns the child that contains `key`, if any child does.
+    /// Returns the index of the only child that can contain `key`.
     pub(super) fn child(&self, key: &K) -> usize {
         self.separators.partition_point(|separator| separator <= key)
     }
@@ -51,8 +51,8 @@ impl<K, V> Node<K, V> {
         }
     }
 
-    /// Returns the memory in bytes, without memory to which keys and values point. `value` returns the additional
-    /// memory of a value.
+    /// Returns the memory in bytes. The memory to which values point is included, as `value` returns it for each value.
+    /// The memory to which keys point is not included.
     pub(super) fn footprint(&self, value: &impl Fn(&V) -> usize) -> usize {
         let below = match self {
             Self::Leaf(leaf) => {

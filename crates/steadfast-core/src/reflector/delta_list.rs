@@ -64,7 +64,7 @@ pub(super) struct DeltaList {
     deadline: Instant,
     /// Time before which no object is requested, because the server requested a delay.
     not_before: Option<Instant>,
-    /// Start of this delay, if no progress followed.
+    /// Time of the first delayed request since the last progress.
     delayed_since: Option<Instant>,
 }
 
@@ -351,7 +351,7 @@ impl DeltaList {
             return self.abandon_and_wait(now, failure, settings);
         }
         if let Some(until) = self.not_before {
-            // The failures of other requests in flight have the same cause and already set the delay.
+            // Another failed request has already set the delay. This failure can only extend it, by its `Retry-After`.
             let retry_after = failure.retry_after.unwrap_or_default().min(MAX_RETRY_AFTER);
             self.not_before = Some(until.max(now + retry_after));
             return Effects::default();

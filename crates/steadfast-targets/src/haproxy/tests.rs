@@ -141,7 +141,6 @@ fn added_server_gets_server_options() {
         "set server web/sf-a state ready",
     ];
     assert_eq!(add, expected);
-    // A server whose addition was interrupted before its checks were enabled.
     let listed_server = |checks| ListedServer {
         name: "sf-a".to_owned(),
         address: server.address,
@@ -150,6 +149,7 @@ fn added_server_gets_server_options() {
         is_check_disabled: checks,
     };
     assert_eq!(target.actual_state(vec![listed_server(false)], &BTreeMap::new()).own["a"], server);
+    // The addition of this server was interrupted before its checks were enabled, so it counts as out of service.
     let from = target.actual_state(vec![listed_server(true)], &BTreeMap::new()).own["a"];
     assert_eq!(from.weight, 0);
     let change = target.commands(&Step::Change { name: "a".to_owned(), from, to: server }).expect("commands");

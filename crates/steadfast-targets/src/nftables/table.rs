@@ -12,7 +12,8 @@ pub(super) const BALANCE: &str = "balance";
 /// Name of the chain that lists the entries.
 pub(super) const ENTRIES: &str = "entries";
 
-/// Added to the weight of a drifted entry.
+/// Added in memory to the weight of each entry in the selecting rule, if another program has changed this rule. The
+/// weight then differs from the desired one, so the mirror rewrites the table.
 pub(super) const DRIFT_WEIGHT: u16 = 1000;
 
 /// Identity of the table and of the forwarded address.

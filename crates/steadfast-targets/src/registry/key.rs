@@ -105,8 +105,8 @@ mod tests {
         }
     }
 
-    /// Resolves a path as a careless server does: decodes twice, replaces backslashes, drops parameters, merges and
-    /// resolves.
+    /// Resolves a path as a careless server does: decodes twice, replaces backslashes, merges slashes, and resolves `.`
+    /// and `..`.
     fn normalize(key: &str) -> Vec<String> {
         let decode = |text: &str| {
             let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());

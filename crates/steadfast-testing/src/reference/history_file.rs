@@ -37,7 +37,8 @@ pub(super) struct ChangeSelection<'a> {
 }
 
 impl ChangeSelection<'_> {
-    /// Adds the changes of the resource in `text` after the revision `after` to the current epoch of `history`.
+    /// Adds the changes of the resource to the current epoch of `history`. `text` is the content of a history file. Its
+    /// changes up to the revision `after` are skipped.
     pub(super) fn read(&self, text: &str, after: u64, history: &mut History) -> Result<(), TestkitError> {
         let started = self.started.duration_since(UNIX_EPOCH)?;
         for (index, line) in text.lines().enumerate() {

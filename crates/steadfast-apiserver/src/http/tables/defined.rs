@@ -1,4 +1,4 @@
-//! Table columns that a definition declares.
+//! Table columns that a custom resource definition declares.
 
 use serde_json::{Value, json};
 
@@ -7,12 +7,13 @@ use crate::jsonpath::JsonPathValue;
 use crate::metadata;
 use crate::resources::{PrinterColumn, ServedResource};
 
-/// Returns the column definitions of a version's table, if its definition declares columns.
+/// Returns the columns of tables in `version`, if the custom resource definition declares columns for this version.
 pub(super) fn definitions(resource: &ServedResource, version: &str) -> Option<Vec<Value>> {
     resource.columns(version).map(with_name)
 }
 
-/// Returns the cells of an object in a version's table, if its definition declares columns.
+/// Returns the cells of an object for tables in `version`, if the custom resource definition declares columns for this
+/// version.
 pub(super) fn cells(resource: &ServedResource, version: &str, object: &Value, clock: &Clock) -> Option<Vec<Value>> {
     resource.columns(version).map(|columns| row(columns, object, clock))
 }

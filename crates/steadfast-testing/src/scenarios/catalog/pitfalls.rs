@@ -1,5 +1,5 @@
-//! Scenarios of `client-go-watch-pitfalls`: a watch whose channel closed permanently, and defects that remain after the
-//! repair of the watch loop.
+//! Scenarios of the collection `client-go-watch-pitfalls` (`ScenarioSource::WatchPitfalls`): a watch whose channel
+//! closed permanently, and defects that remain after the repair of the watch loop.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -205,7 +205,8 @@ async fn no_spin<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioF
     run.checks.expect_within("the doubt", detection, REACTION_TIMEOUT);
     run.faults().heal();
     let recovery = run.wait_for_recovery(&[&config_maps], Instant::now(), Duration::from_secs(10)).await;
-    // The wait includes the current backoff, which is not longer than the sum of the previous ones.
+    // The wait includes the rest of the current backoff. Backoffs double, so the current backoff is rarely longer than
+    // all previous ones together, which took at most the four seconds of the fault.
     run.checks.expect_within("the recovery", recovery, Duration::from_secs(5));
     run.checks.expect_equal("full transfers", &run.full_transfers(), &1);
     run.settle(&[&config_maps]).await;
@@ -317,7 +318,7 @@ async fn stop_on_request<K: CachedConfigMap>(target: ScenarioTarget) -> Result<S
 
     let fault = run.mark_fault();
     run.faults().stop();
-    // By now the informer waits between attempts, for at least half a second.
+    // After this time, the informer waits between two attempts, and its current backoff is at least half a second long.
     sleep(Duration::from_millis(1500)).await;
     let detection = wait_for_doubt(&[&config_maps], fault, REACTION_TIMEOUT).await;
     run.checks.expect_within("the doubt", detection, REACTION_TIMEOUT);

@@ -102,7 +102,8 @@ pub fn requires_dns_label(kind: &Kind) -> bool {
     matches!(kind.kind, "Pod" | "Service" | "Deployment" | "ReplicaSet" | "StatefulSet" | "CronJob")
 }
 
-/// Returns valid fields of an object other than kind and metadata. Updates may change the random ones.
+/// Returns valid fields of an object, apart from kind and metadata. Fields with random values are mutable, so that an
+/// update can change them.
 pub fn fields(kind: &Kind, rng: &mut SeededRng) -> Value {
     let text = rng.pick(&["one", "two", "three"]);
     let number = rng.below(4);
