@@ -40,8 +40,8 @@ func contextSwitches() int64 {
 	return usage.Nvcsw + usage.Nivcsw
 }
 
-// memory returns the current and the maximum resident memory, the part of it without mapped files such as the program
-// itself, and the heap in use, in bytes.
+// memory returns the current and the maximum resident memory, the resident memory without mapped files, and the heap in
+// use, in bytes. The program itself is a mapped file.
 func memory() map[string]any {
 	runtime.GC()
 	var heap runtime.MemStats

@@ -178,7 +178,8 @@ async fn keep_children(parent: &ConfigMap, (client, children): &Context) -> Resu
         ChildCache::Store(pods) => pods.state().iter().filter(|pod| is_own(pod)).count(),
     };
     let pods = Api::<Pod>::namespaced(client.clone(), "default");
-    // This is a common mistake of controllers: the cache may lack the children that an earlier reconcile has created.
+    // This count from the cache is a common mistake of controllers: the cache may lack the children that an earlier
+    // reconcile has created.
     for _ in child_count..CHILDREN_PER_PARENT {
         let mut child = steadfast_testing::pod("", "");
         child.metadata.name = None;

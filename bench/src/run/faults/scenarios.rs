@@ -248,7 +248,7 @@ async fn gone_in_stream(setup: &mut Setup) -> Result<(), BenchError> {
 }
 
 fn expired_continue_tokens(setup: &mut Setup) -> Result<(), BenchError> {
-    // With the initial objects, the list has 1,200 items and thereby more than one page.
+    // With the initial objects, the list has 1,200 items, which are more than one page.
     for _ in 0..1_125 {
         setup.expected.create_another(&setup.server)?;
     }

@@ -81,8 +81,7 @@ impl RecordData {
     ///
     /// # Errors
     ///
-    /// Returns an error if the type is not one of A, AAAA, CNAME, SRV, TXT, MX and PTR, or if the data is not valid
-    /// for the type.
+    /// Returns an error if the type is none of A, AAAA, CNAME, SRV, TXT, MX and PTR, or if its data is invalid.
     ///
     /// ```
     /// use steadfast_targets::dns::RecordData;

@@ -17,7 +17,7 @@ pub(super) struct TreeNode {
     pub(super) owners: Vec<String>,
     /// UIDs of the pods that an `EndpointSlice` lists.
     pub(super) targets: Vec<String>,
-    /// Whether the object is ready; `None` for kinds without readiness.
+    /// Readiness of the object; `None` for kinds without readiness.
     is_ready: Option<bool>,
     /// State, worded for the kind of the object, and escaped.
     state: String,
