@@ -139,7 +139,7 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Adds an accepted bearer token. If any token is set, requests without a token are rejected with `401`.
+    /// Adds an accepted bearer token. If any token is set, requests without known credentials are rejected with `401`.
     #[must_use]
     pub fn token(mut self, token: &str) -> Self {
         self.tokens.push(token.to_owned());

@@ -168,7 +168,7 @@ impl Faults {
         self.for_each_replica("end_watches", None, |replica| self.for_each_stream(replica, |_, control| control.end()));
     }
 
-    /// Delays every response. [`Duration::ZERO`] ends the fault.
+    /// Delays every request by `delay` before it is processed. [`Duration::ZERO`] ends the fault.
     pub fn delay(&self, delay: Duration) {
         self.set_fault("delay", delay > Duration::ZERO, |faults| faults.delay = delay);
     }
@@ -263,7 +263,7 @@ impl Faults {
         self.cluster.rules.add(self.replica, rule, RuleEffect::Corrupt(corruption));
     }
 
-    /// Delays the response to requests that match the rule by `wait`, like a slow conversion of objects.
+    /// Delays requests that match the rule by `wait` before they are processed, like a slow conversion of objects.
     pub fn delay_matching(&self, rule: RequestRule, wait: Duration) {
         self.log("delay_matching", Some(true));
         self.cluster.rules.add(self.replica, rule, RuleEffect::Delay(wait, None));

@@ -117,7 +117,7 @@ pub struct RequestCounts {
     pub gets: usize,
     /// Number of creations, updates, patches and deletions.
     pub writes: usize,
-    /// Number of bytes of all bodies.
+    /// Number of sent bytes of all response bodies.
     pub bytes: u64,
     /// Maximum number of concurrent full transfers.
     pub most_concurrent_transfers: usize,

@@ -39,7 +39,7 @@ struct Inner {
 trait ObservedInformer: Send + Sync {
     fn name(&self) -> &str;
     fn wait_for_version(&self, version: ResourceVersion, deadline: Duration) -> BoxFuture<'_, ()>;
-    /// Returns `true` if the handlers received every event and no object is in doubt.
+    /// Returns `true` if the cache is fresh and no handler has queued events.
     fn is_settled(&self) -> bool;
     fn record_freshness(&self, recorder: &Recorder);
     fn record_contents(&self, recorder: &Recorder);
@@ -140,18 +140,18 @@ impl Recorder {
                 None => format!("network: {}", change.fault),
             };
             recorder.fault(&name, change.transition != FaultTransition::Off);
-            // The checker expects an end for each fault. An instantaneous fault ends when it starts.
+            // An instantaneous fault ends when it starts.
             if change.transition == FaultTransition::Once {
                 recorder.fault(&name, false);
             }
         });
     }
 
-    /// Observes `informer`: the events of its handlers, and the changes of its freshness.
+    /// Observes `informer`: the events of a new handler, and the changes of its freshness.
     ///
     /// # Panics
     ///
-    /// Panics if no tokio runtime is current, because the observer runs as a task.
+    /// Panics if no tokio runtime is current, because the observer runs as a task, or if the informer was stopped.
     pub fn record<K: Cacheable>(&self, informer: &Informer<K>) -> EventRecording<K> {
         self.record_as(informer, informer.name())
     }
@@ -160,7 +160,7 @@ impl Recorder {
     ///
     /// # Panics
     ///
-    /// Panics if no tokio runtime is current, because the observer runs as a task.
+    /// Panics if no tokio runtime is current, because the observer runs as a task, or if the informer was stopped.
     pub fn record_as<K: Cacheable>(&self, informer: &Informer<K>, name: &str) -> EventRecording<K> {
         self.observe(informer, name, informer.scope(), &FilterAsSelector(None));
         self.handle(informer, name, |_| {})
@@ -207,7 +207,7 @@ impl Recorder {
     ///
     /// # Panics
     ///
-    /// Panics if the informer was stopped.
+    /// Panics if no tokio runtime is current, or if the informer was stopped.
     pub fn handle<K: Cacheable>(
         &self,
         informer: &Informer<K>,

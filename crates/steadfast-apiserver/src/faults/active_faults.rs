@@ -24,7 +24,7 @@ pub(crate) struct ReplicaFaults {
     pub(crate) refuse_streamed_lists: bool,
     pub(crate) ignore_streamed_lists: bool,
     pub(crate) has_namespace_counters: bool,
-    /// Delay of every response.
+    /// Delay of every request before it is processed.
     pub(crate) delay: Duration,
     /// Number of events that a resumed watch receives again, although they precede its start version.
     pub(crate) repeat_events: usize,

@@ -10,9 +10,10 @@ use parking_lot::Mutex;
 pub struct FaultRecord {
     /// Time since the server's start.
     pub at: Duration,
-    /// Replica; `None` for faults of the history, and for rules of all replicas.
+    /// Replica; `None` for a restore, for tokens and interceptors, and for rules of all replicas.
     pub replica: Option<usize>,
-    /// Name of the fault: the name of its method.
+    /// Name of the fault, usually that of its method. The end of a fault has the name of its start:
+    /// [`start`](crate::Faults::start) is recorded as `stop`, and [`heal`](crate::Faults::heal) as `cut`.
     pub fault: &'static str,
     /// `Some(true)` for on, `Some(false)` for off, `None` for a fault without a duration.
     pub on: Option<bool>,

@@ -46,8 +46,8 @@ pub(crate) async fn serve(
         tokio::time::sleep(*wait).await;
     }
     apply_interception(&exchange, &link, &record, RequestStage::Arrived).await;
-    // A corrupted response needs the regular response first. Other rules replace the response, and
-    // the storage stays unchanged.
+    // A corruption or a mere delay needs the regular response. Other rules replace the response: the request is not
+    // processed, and the storage stays unchanged.
     let mut response = match effect {
         Some(RuleEffect::Respond(response) | RuleEffect::Delay(_, Some(response))) => {
             injected::injected_response(&response, &record, encoding)

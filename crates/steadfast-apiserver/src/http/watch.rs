@@ -42,7 +42,7 @@ struct WatchStart {
     after_revision: u64,
     /// Objects sent first, as `ADDED`.
     initial_objects: VecDeque<Arc<Change>>,
-    /// True if a bookmark with this revision ends the initial objects.
+    /// True if a bookmark with the revision `after_revision` follows the initial objects.
     announce_end: bool,
     /// Revision that bookmarks must exceed.
     bookmark_floor: u64,

@@ -32,7 +32,7 @@ const KINDS: [(Kind, &str, &str, &str); 10] = [
 ];
 
 impl Kind {
-    /// Returns the kind of a resource; `None` for a resource without a simulated controller.
+    /// Returns the kind of a resource; `None` for a resource that no controller reads or writes.
     pub(super) fn of(resource: &GroupResource) -> Option<Self> {
         KINDS
             .iter()

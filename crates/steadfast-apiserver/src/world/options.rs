@@ -18,7 +18,8 @@ use std::time::Duration;
 /// | `world.steadfast.dev/exit-after` | seconds from readiness until the containers exit; `never` | `never` if `restartPolicy` is `Always`, else [`pod_run`](Self::pod_run) |
 /// | `world.steadfast.dev/exit-code` | exit code; 137 is shown as `OOMKilled` | 0 |
 ///
-/// A deleted node loses its pods. A node that is cordoned (`spec.unschedulable`) receives no more pods.
+/// A deleted node loses its pods. A node that is cordoned (`spec.unschedulable`) receives no more pods, except for pods
+/// of `DaemonSets`.
 ///
 /// ```
 /// use std::time::Duration;

@@ -62,7 +62,7 @@ fn adopt(context: &Context<'_>, key: &Key, replica_set: &Value, plan: &mut Plan)
     }
 }
 
-/// Returns the order of deletion: pods without a node, then pods that are not ready, then the newest.
+/// Returns the order of deletion: pods without a node, then pods that are not ready, then the last changed pods.
 fn deletion_rank(pod: &Value) -> (bool, bool, std::cmp::Reverse<u64>) {
     let version = metadata::text(pod, "resourceVersion").parse().unwrap_or_default();
     (!text(pod, "/spec/nodeName").is_empty(), template::is_ready(pod), std::cmp::Reverse(version))

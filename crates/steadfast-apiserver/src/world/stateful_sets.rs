@@ -97,7 +97,7 @@ impl<'a> Ordered<'a> {
         let name = format!("{}-{ordinal}", key.name);
         let mut pod = template::pod(Kind::StatefulSet, set);
         metadata::set(&mut pod, "name", Some(name.as_str().into()));
-        // The server stores no older templates here, so every pod has the newest one.
+        // Unlike on a real cluster, older templates are not stored, so each created pod has the newest template.
         template::set_label(&mut pod, REVISION, &self.update_revision);
         template::set_label(&mut pod, "statefulset.kubernetes.io/pod-name", &name);
         template::set_label(&mut pod, "apps.kubernetes.io/pod-index", &ordinal.to_string());

@@ -9,7 +9,7 @@ use super::kind::Kind;
 use crate::metadata;
 use crate::resources::GroupResource;
 
-/// Key of an object among all resources. The order keeps the objects of a namespace together.
+/// Key of an object among all resources. The order keeps the objects of one resource and namespace together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Key {
     pub(super) resource: GroupResource,

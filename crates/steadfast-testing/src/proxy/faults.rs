@@ -47,7 +47,7 @@ impl Default for NetworkFaults {
 }
 
 impl NetworkFaults {
-    /// A network without faults.
+    /// Creates a network without faults.
     pub fn new() -> Self {
         Self::default()
     }
@@ -110,8 +110,8 @@ impl NetworkFaults {
 
     // Lasting faults.
 
-    /// Drops all traffic in `direction` silently. Bytes in flight are held, and are delivered when the fault is
-    /// switched off. In memory, new connections wait, like a client that waits for the response to its SYN. Over TCP,
+    /// Holds all traffic in `direction` without an error. The held bytes are delivered when the fault is switched
+    /// off. In memory, new connections wait, like a client that waits for the response to its SYN. Over TCP,
     /// the kernel accepts new connections, and no data follows.
     pub fn black_hole(&self, direction: Direction, on: bool) {
         self.set_lasting(&format!("black_hole({direction:?})"), on, move |condition| {
@@ -126,7 +126,7 @@ impl NetworkFaults {
         self.set_lasting("freeze", on, move |condition| condition.is_frozen = on);
     }
 
-    /// Delays each byte by `delay` in each direction. [`heal`](Self::heal) does not end this.
+    /// Delays each byte by `delay` in each direction.
     pub fn delay(&self, delay: Duration) {
         self.set_lasting(&format!("delay({delay:?})"), !delay.is_zero(), move |condition| condition.delay = delay);
     }

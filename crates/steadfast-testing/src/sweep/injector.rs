@@ -91,7 +91,7 @@ impl SweepInjector {
         self.with_state(|state| state.networks.insert(process, network));
     }
 
-    /// Waits until a process is killed.
+    /// Waits until `process` is killed.
     pub(super) async fn until_killed(&self, process: usize) {
         self.kill_signals[process].notified().await;
     }

@@ -93,9 +93,9 @@ pub enum RequestFaultKind {
     /// The process is killed after the server has processed the request, and before the process receives the
     /// response.
     CrashAfter,
-    /// The process is killed as with `CrashAfter`. For thirty seconds, longer than the process's lease lasts, all
-    /// replicas serve the state before the request. An informer of Steadfast does not accept that state as current,
-    /// and waits.
+    /// The process is killed as with `CrashAfter`. For thirty seconds, longer than the process's lease lasts, the
+    /// replicas of all processes serve the state before the request. An informer of Steadfast does not accept that
+    /// state as current, and waits.
     CrashThenStaleView,
     /// The request, and any renewal of the process's lease, waits for twenty seconds. By then the lease has expired.
     /// The server then processes the request, unless its connection has ended.

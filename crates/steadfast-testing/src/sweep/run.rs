@@ -22,7 +22,7 @@ use crate::TestkitError;
 use crate::clients::InMemory;
 use crate::proxy::NetworkFaults;
 
-/// Delay before a process is restarted, equal to the first restart delay of a kubelet.
+/// Delay before a process is restarted.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 
 /// Result of a run.
@@ -57,8 +57,8 @@ where
 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(async {
-        // Each process has its own replica, so that a lag or a crash affects only this process. The scenario has a
-        // further replica.
+        // Each process has its own replica, by which the injector identifies the sender of a request. The scenario has
+        // a further replica, whose cache never lags.
         let replicas = settings.processes + 1;
         let server = ApiServer::builder().seed(settings.seed).replicas(replicas).in_memory().start().await?;
         let server = Arc::new(server);
