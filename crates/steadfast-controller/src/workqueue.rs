@@ -163,8 +163,8 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         }
     }
 
-    /// Adds a key with normal priority, unless the key is already ready. Has no effect after
-    /// [`shut_down`](Self::shut_down).
+    /// Adds a key with normal priority. A key that is already ready is not added again, and keeps the higher priority.
+    /// Has no effect after [`shut_down`](Self::shut_down).
     pub fn add(&self, key: T) {
         self.add_with_priority(key, Priority::NORMAL);
     }
@@ -289,8 +289,8 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         self.with(|state, _| state.schedule.is_closed())
     }
 
-    /// Shuts down and waits until all ready keys are processed, for at most `timeout`. Returns the number of dropped
-    /// delayed keys.
+    /// Shuts down and waits until all ready and running keys are processed, for at most `timeout`. Returns the number
+    /// of dropped delayed keys.
     ///
     /// # Errors
     ///
@@ -342,7 +342,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         drop(state);
         // Keys are user types with destructors. They drop after the lock is released.
         drop(dropped);
-        // Wakes one worker per ready key. Other idle workers stay asleep.
+        // Wakes one worker per newly ready key. Other idle workers stay asleep.
         for _ in 0..newly_ready {
             self.shared.ready.notify_one();
         }
@@ -436,7 +436,7 @@ pub struct Work<T: Clone + Eq + Hash> {
     number: Number,
     key: T,
     priority: Priority,
-    /// True if the work ended successfully.
+    /// True if [`finish`](Self::finish) ended the work.
     is_done: bool,
 }
 

@@ -53,8 +53,8 @@ impl<K: Cacheable> Informer<K> {
     /// Waits until the cache contains all of `writes` that match its resource, server and namespace.
     ///
     /// The wait includes requests in flight. If a response was lost, or contains no version, the informer requests the
-    /// server's current version. A cache that never synced and lacks permission has no data to read, so the wait skips
-    /// it. The wait also skips writes that a restored server no longer has.
+    /// server's current version. A cache that never synced because the server rejects its requests has no data to read,
+    /// so the wait skips it. The wait also skips writes that a restored server no longer has.
     ///
     /// # Errors
     ///
@@ -287,7 +287,7 @@ pub(crate) fn writes_of_event<K: Cacheable>(informer: &Informer<K>, event: &Even
     writes
 }
 
-/// Returns true if the cache is empty and the server denies access.
+/// Returns true if the cache never synced and the server rejects its requests.
 fn is_empty_and_denied<K: Cacheable>(shared: &Shared<K>) -> bool {
     !shared.is_synced() && matches!(shared.freshness(), Freshness::Failed(_))
 }

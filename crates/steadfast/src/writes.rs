@@ -152,8 +152,8 @@ impl Writes {
 
     /// Adds the writes of `others`.
     ///
-    /// Of two states of one object only the newer is kept. Of two unconfirmed writes, the one with the later version
-    /// request is kept.
+    /// An added state of an object replaces an older one with the same labels. An added unconfirmed write replaces an
+    /// earlier one to the same target if its version request is still to come.
     pub fn extend(&mut self, others: Self) {
         for write in others.list {
             match self.list.iter_mut().find(|current| write.covers(current)) {

@@ -275,7 +275,7 @@ impl ElectionTask {
 
     /// Writes an empty holder into the lease if held. Returns true on success.
     async fn release_lease(&mut self) -> bool {
-        // Makes at most two reads and two writes. After that the lease expires on its own.
+        // Sends at most four requests, for example two reads and two writes. After that the lease expires on its own.
         for _ in 0..4 {
             let Some(step) = self.machine.release(self.now(), self.wall_time()) else { return false };
             let sent_at = self.now();

@@ -80,7 +80,7 @@ async fn open_and_drive(
     connection.end(end);
 }
 
-/// Connection whose peer responded in the negotiated protocol.
+/// Open connection, by its negotiated protocol. An HTTP/2 peer has already responded.
 enum OpenedConnection {
     Http2 { peer: String, sender: SendRequest<Bytes>, driver: Box<http2::Http2Driver>, pings: PingPong },
     Http1 { peer: String, sender: http1::Http1Sender, driver: Box<http1::Http1Driver> },

@@ -74,7 +74,8 @@ impl Pool {
     /// # Errors
     ///
     /// Returns an error if no connection is available, if the response times out, or if the connection is lost. A
-    /// request is retried only if the server has certainly not executed it.
+    /// request is retried only if the server has certainly not executed it, or if it is a read and its reused
+    /// connection ended before the response.
     pub(crate) async fn send(&self, request: Request<Body>) -> Result<Response<ResponseBody>, TransportError> {
         let settings = &self.inner.settings;
         let kind = ResponseKind::of(request.uri());
@@ -105,8 +106,8 @@ impl Pool {
         }
         self.inner.traffic.request(verb, &response, self.inner.environment.now().since(started_at));
         let mut response = response?;
-        // Any status counts: an overloaded server that responds is reachable.
         response.body_mut().limit_progress(deadlines.progress);
+        // Any status counts: an overloaded server that responds is reachable.
         self.inner.record_response();
         Ok(response)
     }
@@ -161,7 +162,7 @@ impl Pool {
                 () = &mut deadline => return Err(self.busy_error(placement_request.purpose(), &runtime, limit)),
             };
             let connection = stream_slot.connection.clone();
-            // If the byte count is unchanged after a failure, the server has not seen the request.
+            // If the byte count is unchanged at the deadline, the server has not seen the request.
             let sent_before = connection.traffic.sent();
             let is_exclusive = matches!(sender, RequestSender::Http1(_));
             let forwarding = async {

@@ -104,7 +104,7 @@ impl WriteObserver {
         self.write.set_outcome(outcome.unwrap_or(Outcome::Unknown(None)));
     }
 
-    /// Returns the outcome in the response, or `None` if it has no version.
+    /// Returns the outcome of the write by its response, or `None` if the response does not show the outcome.
     fn read(&self) -> Option<Outcome> {
         let response: ResponseFields = serde_json::from_slice(&self.body_bytes).ok()?;
         let target = self.write.target();

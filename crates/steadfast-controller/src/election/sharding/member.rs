@@ -331,7 +331,7 @@ impl Member {
             environment.sleep_until(environment.now() + settled_at.since(self.now())).await;
         }
         self.membership.withdraw_claims();
-        // Makes at most two reads and two writes. After that the lease expires on its own.
+        // Sends at most four requests, for example two reads and two writes. After that the lease expires on its own.
         for _ in 0..4 {
             let Some(mut step) = self.machine.release(self.now(), (self.wall_clock)()) else { return false };
             if let Step::Update(lease) = &mut step {
