@@ -14,8 +14,8 @@ pub(crate) const MAX_VALUE_DEPTH: usize = 256;
 ///
 /// # Errors
 ///
-/// Returns [`CelErrorKind::BudgetExceeded`] if `meter` has too little cost left, and [`CelErrorKind::TooDeep`] for
-/// values nested more than 256 levels deep.
+/// Returns [`CelErrorKind::BudgetExceeded`] if the budget of `meter` has too few units left, and
+/// [`CelErrorKind::TooDeep`] for values nested more than 256 levels deep.
 pub fn equal<'a>(one: &CelValue<'a>, other: &CelValue<'a>, meter: &mut Meter) -> Result<bool, CelErrorKind> {
     equal_within(one, other, meter, MAX_VALUE_DEPTH)
 }
@@ -163,7 +163,7 @@ pub(crate) fn order_holds<'a>(
             one.cmp(other)
         }
         (CelValue::Timestamp(one), CelValue::Timestamp(other)) => {
-            // `clock_rate` is the speed at which the difference changes. A comparison with `now` therefore flips at a
+            // The clock rates determine how the difference changes. A comparison with `now` therefore flips at a
             // computable time.
             let difference = one.instant.as_nanosecond() - other.instant.as_nanosecond();
             meter.recheck_after(nanos_until_flip(difference, one.clock_rate.saturating_sub(other.clock_rate), holds));

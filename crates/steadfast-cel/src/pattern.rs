@@ -1,8 +1,8 @@
 //! Regular expressions in RE2 syntax.
 //!
-//! The engine takes time in proportion to text and compiled size, so that no pattern takes exponential time. In RE2 the
-//! classes `\w`, `\d`, `\s` and `\b` are ASCII, and a `[` inside a class is a plain character. The engine treats both
-//! differently. Patterns are therefore translated first.
+//! The engine takes time in proportion to text and compiled size, so that no pattern takes exponential time. In RE2,
+//! `\w`, `\d`, `\s` and `\b` are limited to ASCII, and a `[` inside a class is a plain character. The engine treats
+//! both differently. Patterns are therefore translated first.
 
 use regex::{Regex, RegexBuilder};
 
@@ -130,7 +130,7 @@ fn translate(pattern: &str) -> String {
                 is_in_class = false;
                 translated.push(']');
             }
-            // Only this engine has operators on classes: `&&`, `--`, `~~`.
+            // Only this engine has operators on classes, such as `&&` and `~~`.
             '&' | '~' if is_in_class => {
                 translated.push('\\');
                 translated.push(letter);

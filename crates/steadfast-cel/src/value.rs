@@ -21,7 +21,7 @@ pub enum CelValue<'a> {
     Bool(bool),
     /// Signed integer. JSON numbers without a fraction or exponent are of this type if they fit.
     Int(i64),
-    /// Unsigned integer. JSON numbers beyond the range of a signed integer are of this type.
+    /// Unsigned integer. JSON numbers without a fraction or exponent are of this type if only this type fits.
     Uint(u64),
     /// Floating point number.
     Double(f64),

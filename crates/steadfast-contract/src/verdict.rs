@@ -69,7 +69,8 @@ impl Sum for HandlerCounts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Verdict {
-    /// True if the trace ended with `Quiet` and `Settled`, so that losses and convergence were checked too.
+    /// True if the trace contains `Settled` after `Quiet`, or continues after `Quiet` until the bound for convergence.
+    /// Only then are losses and convergence checked.
     pub settled: bool,
     /// Counts of each handler, by name.
     pub handlers: BTreeMap<String, HandlerCounts>,

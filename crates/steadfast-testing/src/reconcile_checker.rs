@@ -95,7 +95,7 @@ struct ReconcileRun {
     is_by_key: bool,
     /// Version of the object that was passed to the reconcile.
     version: Option<u64>,
-    /// Version of each cache that the reconcile reads.
+    /// Version of each cache that the reconcile reads, at the start of the reconcile.
     read_caches: Vec<(String, Option<u64>)>,
     /// Revision of the server at the start and at the end of the reconcile.
     start_revision: u64,
@@ -385,7 +385,7 @@ impl Drop for RunningReconcile {
     }
 }
 
-/// Returns `true` if the object with this UID owns the changed object, before or after the change.
+/// Returns `true` if the object with this UID owns the changed object: after the change, or before a deletion.
 fn owns(uid: &str, change: &Change) -> bool {
     // A deleted object has no state, so its previous state names the owner.
     let object = change.object.as_deref().or(change.previous.as_deref());

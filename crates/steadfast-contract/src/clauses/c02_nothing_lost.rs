@@ -93,8 +93,8 @@ fn check_last_object(
         TimelinePosition::Before(_) => Some(format!("the handler had received a later state than v{}", last.version)),
         TimelinePosition::Missing => None,
         TimelinePosition::At(_) => {
-            // No client has received a state that a list skipped, that did not decode, or that a lossy server never
-            // sent.
+            // The informer may not have received the last state that matched: a list may have skipped it, it may not
+            // decode, or a server that loses events may not have sent it.
             let is_unknown = parsed.loses_events() || parsed.informer_of(handler).ever_tainted.contains(call.key());
             if certainty == Certainty::Inferred || is_unknown {
                 return None;

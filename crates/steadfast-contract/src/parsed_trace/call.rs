@@ -43,7 +43,7 @@ impl<'a> Call<'a> {
         matches!(self.timeline_position, TimelinePosition::At(_) | TimelinePosition::Before(_))
     }
 
-    /// Returns the earliest state that the cache may have while this call runs.
+    /// Returns the earliest state that the cache may have at the start of this call.
     pub(crate) fn oldest_store_state(&self) -> Option<usize> {
         match (self.event, self.timeline_position) {
             (HandlerEvent::Deleted { .. }, _) => self.exit_state,

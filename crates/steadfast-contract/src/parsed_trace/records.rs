@@ -94,7 +94,7 @@ pub(crate) struct QueueSample {
 }
 
 impl<'a> Informer<'a> {
-    /// Returns the first list, if it was recorded: the list without an earlier cache for a comparison.
+    /// Returns the first list, if it was recorded. Unlike the later ones, it was not compared with an earlier cache.
     pub(crate) fn first_list(&self) -> Option<&Relist<'a>> {
         self.relists.first().filter(|relist| relist.from_version.is_none())
     }

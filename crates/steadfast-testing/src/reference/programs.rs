@@ -23,7 +23,7 @@ pub fn program(variable: &str, name: &str) -> Result<Option<PathBuf>, TestkitErr
         };
     }
     let test_program = env::current_exe()?;
-    // Test binaries run in different depths of the target folder, so all ancestors are searched.
+    // Test programs lie at different depths of the target folder, so all ancestors are searched.
     Ok(test_program.ancestors().map(|folder| folder.join("reference").join(name)).find(|path| path.is_file()))
 }
 
