@@ -61,9 +61,9 @@ pub enum FinalizerError<E: Error + 'static> {
 /// Runs `reconcile` for an object with `finalizer`, like `kube_runtime::finalizer`. The finalizer is added first, and
 /// removed after [`Finalizing::Cleanup`] succeeds. A crash between two steps therefore leaves nothing behind.
 ///
-/// If the finalizer is missing, this function adds it and returns [`Action::requeue`] without running `reconcile`.
-/// Patches name the UID and the version of the object. Other objects of the same name and other finalizers stay
-/// untouched.
+/// If the finalizer is missing from an object that is not being deleted, this function adds it and returns
+/// [`Action::requeue`] without running `reconcile`. Patches name the UID and the version of the object. Other objects
+/// of the same name and other finalizers stay untouched.
 ///
 /// ```no_run
 /// # use std::sync::Arc;

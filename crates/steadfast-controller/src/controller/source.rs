@@ -256,7 +256,7 @@ pub(super) struct SourceContext {
 }
 
 impl SourceContext {
-    /// Checks the keys of the source `name`, unless every key is reconciled.
+    /// Returns the filter for the keys of the source `name`, or `None` if every key is reconciled.
     pub(super) fn scope_filter(&self, name: &str) -> Option<ScopeFilter> {
         (!self.allows_missing_objects).then(|| ScopeFilter {
             source: name.to_owned(),

@@ -249,14 +249,16 @@ impl<T: Send + Sync + 'static> Partition<T> {
         changes.iter().filter_map(|(_, new)| *new).try_for_each(|entry| self.put(entry, &mut key, &mut row, rows))
     }
 
-    /// Returns true if a watch can resume from the snapshot's version.
+    /// Returns true if the snapshot can be stored: a watch can resume from its version, and the file can represent all
+    /// objects.
     fn has_version(&self, current: &Snapshot<Lazy<T>>) -> bool {
         current.version().is_some_and(ResourceVersion::is_ordered)
             && !self.has_unnameable_object.load(Ordering::Relaxed)
     }
 
-    /// Delivers the pending events of durable handlers although nothing can be written. Logs a warning once, and
-    /// reports a diagnostic if `reports_diagnostic` is true.
+    /// Delivers the pending events of durable handlers although nothing can be written. Logs and reports this once
+    /// until the next successful write. If `reports_diagnostic` is true, also reports that the checkpoint is not
+    /// written.
     fn deliver_unstored(&self, reason: &str, reports_diagnostic: bool) {
         let delivers_more = self.shared.durable_handlers.deliver_unrecorded();
         if (delivers_more || reports_diagnostic) && !self.was_reported.swap(true, Ordering::Relaxed) {

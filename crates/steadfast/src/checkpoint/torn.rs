@@ -70,8 +70,7 @@ impl Fake {
         Ok(())
     }
 
-    /// Returns the disk after a power failure: any subset of the unsynced changes is applied in any order, and one of
-    /// them only partly.
+    /// Returns the disk after a power failure: each unsynced change is applied, applied in part, or lost.
     fn after_a_crash(&self, random: &mut Random) -> Self {
         let bytes = self.0.lock();
         let mut left = bytes.synced.clone();

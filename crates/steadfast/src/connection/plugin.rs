@@ -121,7 +121,7 @@ impl Plugin {
         self.core.latest().credentials.clone()
     }
 
-    /// Returns the unexpired credentials newer than the generation `rejected_generation`, if any.
+    /// Returns the credentials if they are not due for renewal and are newer than the generation `rejected_generation`.
     pub(super) fn usable(&self, rejected_generation: Option<u64>) -> Option<Arc<PluginCredentials>> {
         self.core.usable(rejected_generation)
     }

@@ -189,7 +189,7 @@ impl Member {
                     self.state.lease_errors.end("delete", RESOURCE);
                     tracing::info!(%namespace, %group, %identity, member = %expired.name, "deleted the expired lease of a \
                      member");
-                    // The next read is delayed, because a finalizer may keep the deleted lease.
+                    // The next read follows soon, but not immediately, because a finalizer may keep the deleted lease.
                     self.next_group_read_at = self.now() + self.timing.retry / 4;
                 }
                 // Another member deleted the lease, or it was renewed.

@@ -77,7 +77,7 @@ pub(super) fn run(run: &Run<'_>) -> io::Result<Output> {
     Ok(Output { exit, stdout, stderr })
 }
 
-/// Waits until the process has exited and its output is complete.
+/// Waits until the process has exited and its output is complete, or until the process must be killed.
 fn wait(kill_guard: &mut KillOnDrop<'_>, run: &Run<'_>, output: &Receiver<Vec<u8>>) -> (ExitKind, Vec<u8>) {
     let mut interval = Duration::from_millis(1);
     let mut stdout = None;
