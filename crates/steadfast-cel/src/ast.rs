@@ -5,7 +5,8 @@ use std::sync::Arc;
 /// Node of the syntax tree.
 #[derive(Clone, Debug)]
 pub struct Expr {
-    /// Byte offset of the node in the text: of its operator or name for calls, else of its first byte.
+    /// Byte offset of the node in the text: of the operator, or of the name of a call or field. For other nodes, of
+    /// the first byte.
     pub offset: u32,
     /// Content.
     pub kind: ExprKind,

@@ -526,8 +526,8 @@ fn select<'a>(operand: CelValue<'a>, field: &str, is_optional: bool) -> Result<C
         CelValue::Map(map) if is_optional => Ok(optional_of(require_valid(map.field(field))?)),
         CelValue::Map(map) => match require_valid(map.field(field))? {
             Some(value) => Ok(value),
-            // A null field counts as absent for `has` and `.?` only: a plain comparison of the field with null stays
-            // true.
+            // A plain selection of a null field results in null, even if null fields count as absent otherwise. So a
+            // comparison of the field with null stays true.
             None if map.is_null(field) => Ok(CelValue::Null),
             None => Err(CelErrorKind::NoSuchField(field.to_owned())),
         },

@@ -20,8 +20,9 @@ use crate::value::CelValue;
 ///
 /// # Errors
 ///
-/// Returns [`CelErrorKind::ResultTooLarge`], [`CelErrorKind::BudgetExceeded`], [`CelErrorKind::TooDeep`], and
-/// [`CelErrorKind::NotJson`] for values that JSON cannot represent: NaN, infinity and optional values.
+/// Returns [`CelErrorKind::ResultTooLarge`], [`CelErrorKind::BudgetExceeded`], [`CelErrorKind::TooDeep`],
+/// [`CelErrorKind::Unavailable`] for invalid values, and [`CelErrorKind::NotJson`] for values that JSON cannot
+/// represent: NaN, infinity, optional values, and values of types of Kubernetes such as quantities.
 pub fn to_json(value: &CelValue, budget: &mut Budget, max_bytes: usize) -> Result<Json, CelErrorKind> {
     let constants = BTreeMap::new();
     let mut conversion =

@@ -109,8 +109,8 @@ impl<'a> From<Vec<CelValue<'a>>> for CelValue<'a> {
 impl<'a> CelValue<'a> {
     /// Creates a value from JSON in which null fields count as absent, at every depth.
     ///
-    /// Absent fields are absent for `has`, optional selection, `in`, `size` and iteration, and an error for plain
-    /// selection. Conversion back to JSON keeps the fields.
+    /// A null field is absent for `has`, optional selection, indexes, `in`, `size` and iteration. A plain selection of
+    /// the field results in null. Conversion back to JSON keeps the fields.
     pub fn without_nulls(json: &'a Json) -> Self {
         Self::from_json(json, NullFields::Absent)
     }

@@ -18,7 +18,7 @@ pub enum Clause {
     C4,
     /// Old and new.
     C5,
-    /// Store first.
+    /// Cache first.
     C6,
     /// One at a time.
     C7,

@@ -16,7 +16,7 @@ mod c12_read_your_writes;
 use crate::parsed_trace::ParsedTrace;
 use crate::violation::Violation;
 
-/// Returns all violations, in order of detection.
+/// Returns all violations, in the order of the later of their times.
 pub(crate) fn check(parsed: &ParsedTrace<'_>) -> Vec<Violation> {
     const CLAUSES: [fn(&ParsedTrace<'_>, &mut Vec<Violation>); 12] = [
         c01_identity::check,

@@ -79,7 +79,7 @@ impl fmt::Display for Inconclusive {
     }
 }
 
-/// Reasons to reject a trace, in order of detection.
+/// Reasons to reject a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CheckError {
@@ -100,8 +100,8 @@ impl CheckError {
 
 impl fmt::Display for CheckError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// Maximum number of violations that `Display` lists. One root cause often affects every object, and 20 show
-        /// the pattern.
+        /// Maximum number of reasons that `Display` lists. One root cause often affects every object, and 20 show the
+        /// pattern.
         const MAX_LISTED: usize = 20;
         // Contradictions in the recording come first: they can be the cause of all violations below.
         let lines = self.malformed.iter().map(ToString::to_string);

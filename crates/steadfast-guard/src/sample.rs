@@ -40,7 +40,7 @@ fn records(mut rest: &'static [u8]) -> Vec<Record> {
     records
 }
 
-/// Returns the text of pod number `index`. Versions increase with the number.
+/// Returns the bytes of pod number `index`. Versions increase with the number.
 fn pod(records: &[Record], index: usize) -> Vec<u8> {
     let record = &records[index % records.len()];
     let mut text = record.bytes.to_vec();

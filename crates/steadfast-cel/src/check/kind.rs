@@ -74,7 +74,7 @@ impl Kind {
             (Self::Map(key, value), Self::Map(other_key, other_value)) => {
                 key.fits(other_key) && value.fits(other_value)
             }
-            // Types of objects are known by their fields here, by their names in cel-go.
+            // Types of objects are compared by their fields here, and by their names in cel-go.
             (Self::Object(one), Self::Object(other)) => one == other,
             _ => false,
         }

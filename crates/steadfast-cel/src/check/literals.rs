@@ -1,4 +1,4 @@
-//! Literals whose value is wrong: invalid patterns, durations and timestamps, and lists of mixed types.
+//! Literals whose value is wrong: invalid patterns, durations and timestamps.
 //!
 //! cel-go validates literals only if all types are right.
 

@@ -329,7 +329,7 @@ impl<'e> Checker<'e> {
             }
             (ComprehensionKind::All | ComprehensionKind::Exists | ComprehensionKind::ExistsOne, _) => Kind::BOOL,
             (ComprehensionKind::List, Some((_, body))) => Kind::list(body),
-            // `filter` without a body keeps the items of the range.
+            // `filter` has no body: it keeps the items of the range.
             (ComprehensionKind::List, None) => Kind::list(key),
             (ComprehensionKind::Map, Some((_, body))) => Kind::Map(Arc::new(key), Arc::new(body)),
             (ComprehensionKind::Entries, Some((_, entry @ Kind::Map(..)))) => entry,

@@ -11,7 +11,7 @@ use crate::value::CelValue;
 /// Maximum number of digits behind the point.
 const MAX_PRECISION: usize = 100;
 
-/// Maximum nesting of lists and maps in a template.
+/// Maximum nesting of lists and maps in a value.
 const MAX_FORMAT_DEPTH: usize = 64;
 
 /// Calls `template.format([values])` with `%s`, `%d`, `%f`, `%e`, `%x`, `%X`, `%o`, `%b` and `%%`.

@@ -135,7 +135,8 @@ impl Quantity {
         }
     }
 
-    /// Returns the amount as an integer, unless a conversion loses precision. A large text is never an integer.
+    /// Returns the amount as an integer, unless a conversion loses precision. As in Go, an amount that is stored as a
+    /// decimal number is never an integer.
     pub(crate) fn integer(&self) -> Option<i64> {
         match &self.0 {
             Amount::Int64 { value, exponent } => multiplied(*value, *exponent),

@@ -69,7 +69,7 @@ impl Url {
                 return None;
             }
         }
-        // `///` starts a path with an empty authority, which Go treats as a plain path without a scheme.
+        // Without a scheme, Go treats a text that starts with `///` as a plain path, not as an empty authority.
         if (!url.scheme.is_empty() || (!is_request && !rest.starts_with("///")))
             && let Some(behind) = rest.strip_prefix("//")
         {

@@ -50,7 +50,8 @@ pub(super) fn frame_list(meter: &mut Meter, encoding: Encoding, count: usize) {
     assert_eq!(framed, Ok(count));
 }
 
-/// Measures an item whose framing already found its metadata. The scan does not search again.
+/// Measures the framing and the scan of list items. The framing finds the metadata, so the scan does not search for it
+/// again.
 pub(super) fn read_list(meter: &mut Meter, encoding: Encoding, count: usize) {
     let (chunks, wanted) = (chunks(sample::list(encoding, count)), wanted());
     let scanned = meter.count(|| {
@@ -135,7 +136,7 @@ fn store_on_demand(encoding: Encoding, count: usize) -> (Store<Pod>, Vec<ObjectK
     (store, keys)
 }
 
-/// Measures the form in which a cache contains a decoded pod.
+/// Measures the conversion of a pod to the packed form of a cache that decodes on demand.
 pub(super) fn pack(meter: &mut Meter, encoding: Encoding, count: usize) {
     let mut decoder = decoder_on_demand();
     for item in sample::items(encoding, count) {
