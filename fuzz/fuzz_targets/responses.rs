@@ -110,7 +110,7 @@ impl ReflectorRun {
             18 => self.finish_request(id, Input::Probed(id, version(amount), self.now)),
             19 => self.step(Input::ConnectionEnding(id)),
             20 => self.step(Input::ConnectionHealthy(id)),
-            21 => self.step(Input::Responsive(id, amount % 2 == 0)),
+            21 => self.step(Input::ResponsivenessChanged(id, amount % 2 == 0)),
             22 => self.step(Input::Contradicted(id, "below the cached version".into())),
             _ => {
                 let kind = [RecordKind::Added, RecordKind::Modified, RecordKind::Deleted][usize::from(amount % 3)];

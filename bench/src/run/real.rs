@@ -127,15 +127,15 @@ impl RealServerRun<'_> {
     }
 
     fn writer(&self, count: usize) -> Result<Process, BenchError> {
-        let mut stamp_command = Command::new(&self.workspace.programs.go);
+        let mut writer_command = Command::new(&self.workspace.programs.go);
         let resource = if self.session.variant.resource == Resource::Widgets { "widgets" } else { "pods" };
-        stamp_command
+        writer_command
             .arg("stamp")
             .arg(format!("-kubeconfig={}", self.kubeconfig.display()))
             .arg(format!("-resource={resource}"));
-        stamp_command.arg(format!("-objects={}", self.session.size)).arg(format!("-seed={}", self.workspace.seed));
-        stamp_command.arg(format!("-count={count}")).arg(format!("-rate={WRITES_PER_SECOND}"));
-        Process::start(stamp_command)
+        writer_command.arg(format!("-objects={}", self.session.size)).arg(format!("-seed={}", self.workspace.seed));
+        writer_command.arg(format!("-count={count}")).arg(format!("-rate={WRITES_PER_SECOND}"));
+        Process::start(writer_command)
     }
 }
 

@@ -64,7 +64,7 @@ async fn run_combined(args: &LabArgs) -> Result<ExitCode, Failure> {
         combined_run = scenarios::run_combined(&target, &faults) => combined_run.map_err(Failure::usage)?,
         () = stop.received() => return Err(Failure::run("stopped before the run had finished")),
     };
-    report::report_log(&combined_run.log, args.output);
+    report::report_schedule(&combined_run.log, args.output);
     let outcome = Outcome::combined(&faults, &combined_run.findings);
     report::report_outcome(&outcome, args.output);
     let outcomes = [outcome];

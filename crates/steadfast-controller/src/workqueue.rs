@@ -19,7 +19,7 @@ use steadfast::environment::{Instant, SharedEnvironment};
 use tokio::sync::Notify;
 
 use retries::TokenBucket;
-use schedule::{HashedKey, NextKey, Number, Schedule};
+use schedule::{HashedKey, KeyNumber, NextKey, Schedule};
 use sync::{Mutex, MutexGuard};
 
 pub use order::Priority;
@@ -433,7 +433,7 @@ impl<T> Drop for WaitingWorker<'_, T> {
 #[must_use = "the work on the key ends when this is dropped"]
 pub struct Work<T: Clone + Eq + Hash> {
     queue: Workqueue<T>,
-    number: Number,
+    number: KeyNumber,
     key: T,
     priority: Priority,
     /// True if [`finish`](Self::finish) ended the work.
@@ -441,7 +441,7 @@ pub struct Work<T: Clone + Eq + Hash> {
 }
 
 impl<T: Clone + Eq + Hash> Work<T> {
-    fn new(queue: Workqueue<T>, number: Number, key: T, priority: Priority) -> Self {
+    fn new(queue: Workqueue<T>, number: KeyNumber, key: T, priority: Priority) -> Self {
         Self { queue, number, key, priority, is_done: false }
     }
 

@@ -264,7 +264,7 @@ impl Reflector {
             Input::ConnectionHealthy(id) => {
                 out.extend(self.watch_move.cancel_planned_move(id, self.phase.is_watch(id)));
             }
-            Input::Responsive(id, responsive) => self.responsive(now, id, responsive, &mut out),
+            Input::ResponsivenessChanged(id, responsive) => self.responsiveness_changed(now, id, responsive, &mut out),
             Input::Ended(id) => self.ended(now, id, &mut out),
             Input::Failed(id, failure) => self.failed(now, id, &failure, &mut out),
             Input::SeekProof => {
@@ -631,10 +631,10 @@ impl Reflector {
         true
     }
 
-    /// Processes [`Input::Responsive`]. If the server does not respond on the connection of the watch, the watch is
+    /// Processes [`Input::ResponsivenessChanged`]. If the server does not respond on the connection of the watch, the watch is
     /// suspect immediately. If the server responds again, a proof is requested, since the watch may have missed changes
     /// in the meantime. A watch without a response head must receive the head first.
-    fn responsive(&mut self, now: Instant, id: RequestId, responsive: bool, out: &mut Vec<Output>) {
+    fn responsiveness_changed(&mut self, now: Instant, id: RequestId, responsive: bool, out: &mut Vec<Output>) {
         let stream = self.phase.stream();
         if self.watch_move.is_successor(id) && !responsive {
             let effects = self.watch_move.successor_without_response(now, stream, &self.cache, &mut self.requester);

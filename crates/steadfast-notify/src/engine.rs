@@ -16,11 +16,11 @@ use crate::dead_letter::DeadLetters;
 use crate::engine_event::{EngineEvent, EventCallback};
 use crate::event_subject::EventSubject;
 use crate::key_locks::KeyLocks;
+use crate::last_results::{Comparison, Hash, LastResults};
 use crate::lookups::LookupSnapshot;
 use crate::message::Message;
 use crate::offload::offload;
 use crate::plan::Plan;
-use crate::projections::{Comparison, Hash, Projections};
 use crate::replication::Replication;
 use crate::rule::{CompiledRule, RuleOutcome};
 use crate::sink::MessageStream;
@@ -62,7 +62,7 @@ struct Shared {
 struct ActiveRule {
     rule: Arc<CompiledRule>,
     /// Results that the rule has sent, by sink. Retained when the configuration is reloaded.
-    last_results: Arc<Mutex<BTreeMap<String, Projections>>>,
+    last_results: Arc<Mutex<BTreeMap<String, LastResults>>>,
     /// Locks by sink and object, held from the evaluation until the message is in the queue. Otherwise two evaluations
     /// of one object could overtake each other. Only for rules that depend on more than the object.
     object_locks: Arc<KeyLocks>,
@@ -227,13 +227,13 @@ impl Engine {
         };
         let EventSubject { namespace, name, .. } = &change.subject;
         let key = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
-        self.accept_current(rule, sink, &key, None, current, on_settled).await;
+        self.accept_with(rule, sink, &key, None, current, on_settled).await;
     }
 
     /// Like [`accept`](Self::accept), but calls `change` after acquiring the object's lock. If `change` returns `None`,
     /// nothing is sent. Waits while a looked-up resource is in doubt. `key` identifies the object, and `watermark`
     /// stores settled results.
-    pub(crate) async fn accept_current(
+    pub(crate) async fn accept_with(
         &self,
         rule: &str,
         sink: &str,
@@ -250,9 +250,9 @@ impl Engine {
         }
     }
 
-    /// Like [`accept_current`](Self::accept_current), but returns an error instead of waiting. `key` is the cluster
+    /// Like [`accept_with`](Self::accept_with), but returns an error instead of waiting. `key` is the cluster
     /// and the object.
-    pub(crate) async fn attempt<S: FnOnce() + Send + 'static>(
+    pub(crate) async fn try_accept_with<S: FnOnce() + Send + 'static>(
         &self,
         rule: &str,
         sink: &str,
@@ -383,7 +383,7 @@ impl Engine {
     /// Forgets the sent results of a rule for `sink`. Other replicas have sent other results since.
     pub(crate) fn clear_results(&self, rule: &str, sink: &str) {
         let active_rule = self.shared.rules.lock().get(rule).cloned();
-        // The map is dropped after both locks are released: dropping many projections takes time.
+        // The map is dropped after both locks are released: dropping many results takes time.
         if let Some(results_to_drop) =
             active_rule.and_then(|active_rule| active_rule.last_results.lock().get_mut(sink).map(std::mem::take))
         {

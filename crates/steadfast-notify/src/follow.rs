@@ -26,7 +26,7 @@ use crate::event_subject::EventSubject;
 use crate::lookups::LookupCaches;
 use crate::parked::ParkedEvents;
 use crate::recheck::Recheck;
-use crate::replication::{DeliveryDecision, position_name, recheck_name};
+use crate::replication::{DeliveryDecision, recheck_name, subscription_name};
 use crate::rule::CompiledRule;
 use crate::rule_source::{ClusterInformers, RuleSource, json_with_type, subject};
 use crate::short_hash::short_hash;
@@ -102,13 +102,13 @@ impl RuleSubscription {
                 // A reused handler already has a watermark, if needed.
                 let rule = rule.as_ref().filter(|rule| rule.depends_on_context())?;
                 let folder = cluster_informers.watermark_folder.as_deref();
-                // A replica continues from the positions of the leader, not from its own file.
+                // A replica continues from the progress of the leader, not from its own file.
                 let folder = folder.filter(|_| is_durable && !engine.replication().gate().is_replicated());
                 Some(watermark(engine, rule, source, sink, folder))
             });
             let handler_context = HandlerContext {
                 resource: source.resource_name(),
-                position: position_name(source, sink),
+                subscription_name: subscription_name(source, sink),
                 source: source.clone(),
                 sink: sink.to_owned(),
                 engine: engine.clone(),
@@ -141,27 +141,26 @@ impl RuleSubscription {
         Ok(subscriptions)
     }
 
-    /// Returns the handler's published positions, by name. One value is the version up to which all changes are
+    /// Returns the settled progress of the subscription, by published name. One value is the version up to which all changes are
     /// settled. Another value is the instant up to which messages caused by time or lookups are settled.
-    pub fn positions(&self, source: &RuleSource, sink: &str) -> impl Iterator<Item = (String, u64)> + use<> {
-        let position = position_name(source, sink);
+    pub fn settled_progress(&self, source: &RuleSource, sink: &str) -> impl Iterator<Item = (String, u64)> + use<> {
+        let name = subscription_name(source, sink);
         let settled = self.watermark.as_ref().and_then(|watermark| watermark.settled());
-        let settled =
-            settled.and_then(|until| Some((recheck_name(&position), u64::try_from(until.as_nanosecond()).ok()?)));
-        let version = self.settled().map(|version| (position, version));
+        let settled = settled.and_then(|until| Some((recheck_name(&name), u64::try_from(until.as_nanosecond()).ok()?)));
+        let version = self.settled_version().map(|version| (name, version));
         version.into_iter().chain(settled)
     }
 
     /// Returns the version that the cache has reached: every change up to this version is pending or settled. `None` in
-    /// the cases of [`settled`](Self::settled).
-    pub fn reached(&self) -> Option<u64> {
+    /// the cases of [`settled_version`](Self::settled_version).
+    pub fn reached_version(&self) -> Option<u64> {
         let HandlerRegistration::Durable(registration) = &self.registration else { return None };
         version_number(&registration.position()?.reached)
     }
 
     /// Returns the version up to which all messages are delivered or dead letters. `None` if unknown, or if the
     /// server's versions are not numeric.
-    pub fn settled(&self) -> Option<u64> {
+    pub fn settled_version(&self) -> Option<u64> {
         let HandlerRegistration::Durable(registration) = &self.registration else { return None };
         let position = registration.position()?;
         // Everything before the first pending change is settled. Later changes may be settled out of order.
@@ -198,7 +197,7 @@ fn watermark(
     sink: &str,
     folder: Option<&Path>,
 ) -> Arc<Watermark> {
-    let watermark = Watermark::open(&position_name(source, sink), rule, folder);
+    let watermark = Watermark::open(&subscription_name(source, sink), rule, folder);
     let results = watermark.results().into_iter().map(|(namespace, name, uid, result)| {
         let (cluster, resource) = (source.cluster.clone(), source.resource_name());
         let hash = match result {
@@ -256,8 +255,8 @@ fn bounded_name(name: &str) -> String {
 struct HandlerContext {
     source: RuleSource,
     resource: String,
-    /// Name of the published position, equal in all replicas.
-    position: String,
+    /// Name of the subscription, equal in all replicas.
+    subscription_name: String,
     sink: String,
     engine: Engine,
     /// Caches for lookups, if the rule has lookups.
@@ -275,7 +274,7 @@ impl HandlerContext {
             source: self.source.clone(),
             rule,
             sink: self.sink.clone(),
-            position: self.position.clone(),
+            subscription_name: self.subscription_name.clone(),
             informer: informer.clone(),
             caches: self.caches.clone(),
             watermark: self.watermark.clone()?,
@@ -308,7 +307,7 @@ impl HandlerContext {
             return;
         }
         let (key, change) = (event.object().key().to_string(), || self.change(event, false));
-        self.engine.accept_current(rule, sink, &key, self.watermark.as_ref(), change, || {}).await;
+        self.engine.accept_with(rule, sink, &key, self.watermark.as_ref(), change, || {}).await;
     }
 
     fn register_durable(self, informer: &Informer<Lazy<DynamicObject>>) -> Result<HandlerRegistration, HandlerError> {
@@ -348,7 +347,7 @@ impl HandlerContext {
         loop {
             let (rule, sink) = (&self.source.rule, &self.sink);
             // Waits until this replica leads or the leader has settled this version.
-            let is_missed = match replication.wait_for_decision(&self.position, version).await {
+            let is_missed = match replication.wait_for_decision(&self.subscription_name, version).await {
                 DeliveryDecision::Settled => {
                     if let Some(change) = self.change(&durable_event.event, is_repeated) {
                         self.engine.record_settled(rule, sink, change).await;
@@ -368,7 +367,7 @@ impl HandlerContext {
                 Some(change)
             };
             self.engine
-                .accept_current(rule, sink, &key, self.watermark.as_ref(), change, move || {
+                .accept_with(rule, sink, &key, self.watermark.as_ref(), change, move || {
                     // The receiver is dropped when the program ends.
                     let _ = settled_sender.send(());
                 })
@@ -425,7 +424,7 @@ impl AsyncHandler<Lazy<DynamicObject>> for ParkingHandler {
         let change = || handler_context.change(&event, false);
         let key = event.object().key().clone();
         let cluster_and_key = (handler_context.source.cluster.as_str(), &key);
-        if handler_context.engine.attempt(rule, sink, cluster_and_key, watermark, change, || {}).await.is_ok() {
+        if handler_context.engine.try_accept_with(rule, sink, cluster_and_key, watermark, change, || {}).await.is_ok() {
             return;
         }
         self.parked.park(event);

@@ -17,7 +17,7 @@
 //! | deliver messages | [`Engine`], [`Streams`], [`sink::MessageStream`], [`delivery_outcome::DeliveryOutcome`], [`sink_queue::SinkQueue`] |
 //! | observe deliveries | [`engine_event::EngineEvent`], [`EngineStats`], [`SinkStats`] |
 //! | repeat abandoned deliveries | [`dead_letter::DeadLetters`], [`redrive()`] |
-//! | keep external systems equal to rules | [`MirrorTask`], [`MirrorContext`], [`MirrorView`], [`MirrorSinkStatus`], [`Approvals`] |
+//! | keep external systems equal to rules | [`MirrorTask`], [`MirrorContext`], [`MirrorInput`], [`MirrorSinkStatus`], [`Approvals`] |
 //! | preview a mirror | [`preview_mirrors`], [`MirrorPreview`] |
 //! | survive restarts | [`state_folder::StateFolder`], [`MirrorMemory`] |
 //! | share work among replicas | [`Replication`], [`TermGate`], [`TermKeeper`] |
@@ -69,6 +69,7 @@ mod follow;
 mod inspect;
 mod instants;
 mod key_locks;
+mod last_results;
 mod lookups;
 pub mod message;
 mod mirror;
@@ -79,7 +80,6 @@ mod path;
 mod plan;
 mod private_file;
 pub mod problem;
-mod projections;
 mod reach;
 mod recheck;
 mod redrive;
@@ -107,13 +107,13 @@ pub use follow::{RuleSubscription, forget_unlisted};
 pub use inspect::InspectionFindings;
 pub use lookups::{LookupSnapshot, lookup_snapshot};
 pub use mirror::{
-    Approvals, DryRunCallback, MAX_LISTED, MirrorContext, MirrorFeed, MirrorPreview, MirrorSinkStatus, MirrorTask,
-    MirrorView, MirrorViewSource, Openings, preview_mirrors,
+    Approvals, DryRunCallback, MAX_LISTED, MirrorContext, MirrorFeed, MirrorInput, MirrorInputSource, MirrorPreview,
+    MirrorSinkStatus, MirrorTask, OpenedMirrors, preview_mirrors,
 };
 pub use plan::{DEFAULT_CLUSTER, Plan};
 pub use reach::reach;
 pub use redrive::{RedriveReport, redrive};
-pub use replication::{Replication, SettledVersions, position_name, position_owner};
+pub use replication::{Replication, SettledVersions, subscription_name, subscription_owner};
 pub use rule_source::{ClusterInformers, LookupResource, RuleSource};
 pub use state_folder::StateFolder;
 pub use steadfast_targets::{ApprovalRequest, MirrorMemory, MirrorState, Term, TermGate, TermKeeper};

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::config::secret::UrlFrom;
 use crate::config::sinks::{SinkConfig, WebhookConfig};
-use crate::mirror::Openings;
+use crate::mirror::OpenedMirrors;
 use crate::plan::Plan;
 use crate::problem::{Problem, Problems};
 use crate::secret::Secret;
@@ -22,10 +22,10 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// # Errors
 ///
 /// Returns the unreachable sinks, and sinks with rejected credentials, with positions in the configuration.
-pub async fn reach(plan: &Plan, openings: &Openings) -> Result<(), Problems> {
+pub async fn reach(plan: &Plan, opened_mirrors: &OpenedMirrors) -> Result<(), Problems> {
     let mut problems = Vec::<Problem>::new();
     let remedy = "correct the cause or the configuration; a running program would retry";
-    for (name, reason) in openings.unreadable_targets(CHECK_TIMEOUT).await {
+    for (name, reason) in opened_mirrors.unreadable_targets(CHECK_TIMEOUT).await {
         let kind = plan.sinks.get(&name).and_then(SinkConfig::kind).unwrap_or_default();
         problems.push(plan.problem_with_sink(&format!("{name}.{kind}"), reason.to_string(), remedy));
     }

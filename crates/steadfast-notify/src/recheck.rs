@@ -58,8 +58,8 @@ pub(crate) struct Recheck {
     pub(crate) source: RuleSource,
     pub(crate) rule: Arc<CompiledRule>,
     pub(crate) sink: String,
-    /// Name under which replicas share the settled position of this task.
-    pub(crate) position: String,
+    /// Name under which replicas share the settled instant of this task.
+    pub(crate) subscription_name: String,
     pub(crate) informer: Informer<Lazy<DynamicObject>>,
     pub(crate) caches: Option<Arc<LookupCaches>>,
     pub(crate) watermark: Arc<Watermark>,
@@ -112,7 +112,7 @@ impl Recheck {
                 None => self.stand_by(&mut history, &changed_caches).await,
             };
             let state = self.initial_state(&permit, &mut history);
-            // The state of the term is dropped with the term. The next term starts from the settled position.
+            // The state of the term is dropped with the term. The next term starts from the settled instant.
             tokio::select! {
                 biased;
                 () = permit.ended() => {}
@@ -126,7 +126,7 @@ impl Recheck {
         let replication = self.engine.replication();
         loop {
             if let Some(caches) = &self.caches {
-                let until = replication.settled_until(&self.position).map(with_slack);
+                let until = replication.settled_until(&self.subscription_name).map(with_slack);
                 let (at, now) = ((self.clock)(), caches.snapshot());
                 let snapshot = history.last().map_or_else(|| now.clone(), |before| now.with_certain_from(before));
                 // A state with a resource that was never certain cannot be compared.
@@ -156,7 +156,7 @@ impl Recheck {
         }
         // Other replicas may have sent other results since this replica's last term.
         self.engine.clear_results(&self.source.rule, &self.sink);
-        let since = replication.settled_until(&self.position).map_or(now, with_slack).min(now);
+        let since = replication.settled_until(&self.subscription_name).map_or(now, with_slack).min(now);
         self.watermark.start_term(permit.token(), since);
         LeaderState { looked_up: history.take(since), ..self.state_since(since) }
     }
@@ -199,7 +199,7 @@ impl Recheck {
         // The clock is read before the caches: the caches are then at least as new as this instant.
         let now = (self.clock)();
         let looked_up = self.caches.as_ref().map(LookupCaches::snapshot);
-        // Changes of a resource in doubt are unknown, so the settled position must not pass its last certain instant.
+        // Changes of a resource in doubt are unknown, so the settled instant must not pass its last certain instant.
         if !looked_up.as_ref().is_some_and(|looked_up| looked_up.has_resource_in_doubt()) {
             state.certain_at = now;
         }
@@ -247,7 +247,7 @@ impl Recheck {
         state.evaluated_until = state.evaluated_until.max(now);
         let first_stalled = state.stalled.values().map(|recheck| recheck.at).min();
         let certain_until = state.certain_at.min(now);
-        // The position stays one nanosecond before the first stalled instant, so that a restart replays that instant.
+        // The settled instant stays one nanosecond before the first stalled instant, so that a restart replays that instant.
         let settled_until = first_stalled
             .map_or(certain_until, |at| at.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(at).min(certain_until));
         self.watermark.advance_to(settled_until);
@@ -367,11 +367,11 @@ impl Recheck {
             let lookups = self.caches.as_ref().map(LookupCaches::snapshot);
             self.change(&self.informer.snapshot(), key, cause, at, lookups, before.cloned())
         };
-        // Registered before the attempt, so that the position cannot pass an instant in flight.
+        // Registered before the attempt, so that the settled instant cannot pass an instant in flight.
         let in_flight = self.watermark.start_sending(at);
         let (rule, sink) = (&self.source.rule, &self.sink);
         let (key, settled) = ((self.source.cluster.as_str(), key), move || in_flight.settled());
-        match self.engine.attempt(rule, sink, key, Some(&self.watermark), change, settled).await {
+        match self.engine.try_accept_with(rule, sink, key, Some(&self.watermark), change, settled).await {
             Ok(()) => true,
             Err(postponed) => {
                 postponed.settle();

@@ -1,5 +1,5 @@
-//! State shared by replicas: the version up to which all changes are settled, for each position. A position is a rule
-//! with one source and one sink.
+//! State shared by replicas: the version up to which all changes are settled, for each subscription. A subscription is a
+//! rule with one source and one sink.
 //!
 //! The leader publishes the versions. A standby keeps each change pending until the published version has reached the
 //! change. After becoming the leader, the standby delivers the remaining changes with the same IDs.
@@ -14,11 +14,11 @@ use tokio::sync::watch;
 
 use crate::rule_source::RuleSource;
 
-/// Version up to which all changes are settled, by the [name](position_name) of the position.
+/// Version up to which all changes are settled, by the [name](subscription_name) of the subscription.
 pub type SettledVersions = BTreeMap<String, u64>;
 
-/// Returns the name of the position of a rule's `source` and one sink. The name is equal in all replicas.
-pub fn position_name(source: &RuleSource, sink: &str) -> String {
+/// Returns the name of the subscription of `sink` to `source`. The name is equal in all replicas.
+pub fn subscription_name(source: &RuleSource, sink: &str) -> String {
     let RuleSource { rule, cluster, scope, .. } = source;
     format!("{rule}/{sink} {cluster} {} {scope}", source.resource_name())
 }
@@ -26,18 +26,19 @@ pub fn position_name(source: &RuleSource, sink: &str) -> String {
 /// Suffix of the names whose value is an instant instead of a version.
 const INSTANT_SUFFIX: &str = " until";
 
-/// Returns the name under which the leader publishes an instant for `position`. Up to this instant, messages caused by
-/// time or lookups are settled. The value is in nanoseconds since 1970.
-pub(crate) fn recheck_name(position: &str) -> String {
-    format!("{position}{INSTANT_SUFFIX}")
+/// Returns the name under which the leader publishes an instant for `subscription`. Up to this instant, messages caused
+/// by time or lookups are settled. The value is in nanoseconds since 1970.
+pub(crate) fn recheck_name(subscription: &str) -> String {
+    format!("{subscription}{INSTANT_SUFFIX}")
 }
 
-/// Returns the rule and the sink of the position with the name `position`. Returns `None` for the name of an instant.
-pub fn position_owner(position: &str) -> Option<(&str, &str)> {
-    if position.ends_with(INSTANT_SUFFIX) {
+/// Returns the rule and the sink of the subscription with the name `subscription`. Returns `None` for the name of an
+/// instant.
+pub fn subscription_owner(subscription: &str) -> Option<(&str, &str)> {
+    if subscription.ends_with(INSTANT_SUFFIX) {
         return None;
     }
-    position.split_once(' ')?.0.split_once('/')
+    subscription.split_once(' ')?.0.split_once('/')
 }
 
 /// State of the deliveries that other replicas have published. Clones share the content.
@@ -50,8 +51,8 @@ pub struct Replication {
 struct Shared {
     /// `None` before the published versions were read.
     settled: watch::Sender<Option<SettledVersions>>,
-    /// All positions ever published. Rules and sinks of these positions are not new.
-    known_positions: Mutex<BTreeSet<String>>,
+    /// Names of all subscriptions ever published. Rules and sinks of these subscriptions are not new.
+    known_subscriptions: Mutex<BTreeSet<String>>,
 }
 
 /// Decision about a change.
@@ -75,7 +76,7 @@ impl Replication {
 
     /// Creates the replication of a process that writes while `gate` is open.
     pub fn new(gate: TermGate) -> Self {
-        let shared = Shared { settled: watch::Sender::new(None), known_positions: Mutex::default() };
+        let shared = Shared { settled: watch::Sender::new(None), known_subscriptions: Mutex::default() };
         Self { gate, shared: Some(Arc::new(shared)) }
     }
 
@@ -87,8 +88,8 @@ impl Replication {
     /// Applies the versions published by the leader.
     pub fn set_settled(&self, settled: SettledVersions) {
         let Some(shared) = &self.shared else { return };
-        // The positions are recorded before the versions: a task that a version wakes up must find its position.
-        shared.known_positions.lock().extend(settled.keys().cloned());
+        // The names are recorded before the versions: a task that a version wakes up must find its subscription.
+        shared.known_subscriptions.lock().extend(settled.keys().cloned());
         shared.settled.send_if_modified(|previous| {
             let has_changed = previous.as_ref() != Some(&settled);
             *previous = Some(settled);
@@ -98,41 +99,41 @@ impl Replication {
 
     /// Removes published versions that this process has reached as the leader: the process's own record replaces them.
     /// The removal is necessary because versions restart after the API server is restored from a backup.
-    pub fn forget_passed(&self, settled_here: &SettledVersions) {
+    pub fn remove_reached(&self, settled_here: &SettledVersions) {
         let Some(shared) = &self.shared else { return };
         shared.settled.send_if_modified(|settled| {
             let Some(settled) = settled else { return false };
             let previous_len = settled.len();
-            // A position stays until this replica has settled the version itself.
-            settled.retain(|position, version| settled_here.get(position).is_none_or(|own| *own < *version));
+            // A version stays until this replica has settled the version itself.
+            settled.retain(|subscription, version| settled_here.get(subscription).is_none_or(|own| *own < *version));
             settled.len() != previous_len
         });
     }
 
     /// Returns the instant up to which a leader has settled messages caused by time or lookups.
-    pub(crate) fn settled_until(&self, position: &str) -> Option<Timestamp> {
-        let settled = self.shared.as_ref()?.settled.borrow().as_ref()?.get(&recheck_name(position)).copied()?;
+    pub(crate) fn settled_until(&self, subscription: &str) -> Option<Timestamp> {
+        let settled = self.shared.as_ref()?.settled.borrow().as_ref()?.get(&recheck_name(subscription)).copied()?;
         Timestamp::from_nanosecond(i128::from(settled)).ok()
     }
 
-    /// Waits until a leader has settled the change of `version` at `position`, or until this process is the leader.
+    /// Waits until a leader has settled the change of `version` for `subscription`, or until this process is the leader.
     /// Without a comparable version, only this process as the leader can settle the change.
-    pub(crate) async fn wait_for_decision(&self, position: &str, version: Option<u64>) -> DeliveryDecision {
+    pub(crate) async fn wait_for_decision(&self, subscription: &str, version: Option<u64>) -> DeliveryDecision {
         let Some(shared) = &self.shared else { return DeliveryDecision::Deliver { is_missed: false } };
         // Subscribed before the first check, so that no update is missed.
         let mut settled = shared.settled.subscribe();
         loop {
             let is_settled = match (&*settled.borrow_and_update(), version) {
-                (Some(settled), Some(version)) => settled.get(position).is_some_and(|settled| version <= *settled),
+                (Some(settled), Some(version)) => settled.get(subscription).is_some_and(|settled| version <= *settled),
                 _ => false,
             };
             if is_settled {
                 return DeliveryDecision::Settled;
             }
             if self.gate.permit().is_some() {
-                // The position exists, so an earlier leader watched this source. An object of the first list that is
-                // newer than the position is a missed change, not an initial state.
-                let is_missed = shared.known_positions.lock().contains(position);
+                // The subscription exists, so an earlier leader watched this source. An object of the first list that is
+                // newer than the settled version is a missed change, not an initial state.
+                let is_missed = shared.known_subscriptions.lock().contains(subscription);
                 return DeliveryDecision::Deliver { is_missed };
             }
             tokio::select! {
@@ -192,9 +193,9 @@ mod tests {
         replication.set_settled(versions(7));
         keeper.open(Arc::new(OpenTerm));
         // The cache lags behind the published version, so an earlier leader may have settled the listed changes.
-        replication.forget_passed(&versions(6));
+        replication.remove_reached(&versions(6));
         assert_eq!(replication.wait_for_decision("a", Some(7)).await, DeliveryDecision::Settled);
-        replication.forget_passed(&versions(9));
+        replication.remove_reached(&versions(9));
         assert_eq!(replication.wait_for_decision("a", Some(3)).await, DeliveryDecision::Deliver { is_missed: true });
     }
 }

@@ -17,9 +17,9 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use crate::event_subject::EventSubject;
+use crate::last_results::Hash;
 use crate::plan::Plan;
 use crate::private_file::write_private;
-use crate::projections::Hash;
 use crate::rule::CompiledRule;
 use crate::short_hash::short_hash;
 
@@ -40,7 +40,7 @@ const ONE_NANOSECOND: SignedDuration = SignedDuration::from_nanos(1);
 pub(crate) struct Watermark {
     state: Mutex<State>,
     changed: Notify,
-    position: String,
+    subscription_name: String,
     file: Option<PathBuf>,
 }
 
@@ -98,8 +98,9 @@ pub(crate) enum SettledResult {
 /// Content of the file.
 #[derive(Debug, Default, Deserialize, Serialize)]
 struct WatermarkRecord {
-    /// Name of the published position, equal in all replicas.
-    position: String,
+    /// Name of the subscription, equal in all replicas.
+    #[serde(rename = "position")]
+    subscription_name: String,
     /// Identifies the expressions of the rule. Results of other expressions cannot be compared.
     rule: String,
     until: Option<Timestamp>,
@@ -116,11 +117,15 @@ pub(crate) struct UnsettledInstant {
 }
 
 impl Watermark {
-    /// Opens the watermark of a [position](crate::position_name). Reads the file of an earlier run in `folder`. An
+    /// Opens the watermark of a [subscription](crate::subscription_name). Reads the file of an earlier run in `folder`. An
     /// unreadable file counts as absent.
-    pub(crate) fn open(position: &str, rule: &CompiledRule, folder: Option<&Path>) -> Arc<Self> {
-        let file = folder.map(|folder| folder.join(format!("{}{FILE_SUFFIX}", short_hash(position, HASH_BYTES))));
-        let record = file.as_ref().and_then(|file| read_record(file)).filter(|record| record.position == position);
+    pub(crate) fn open(subscription_name: &str, rule: &CompiledRule, folder: Option<&Path>) -> Arc<Self> {
+        let file =
+            folder.map(|folder| folder.join(format!("{}{FILE_SUFFIX}", short_hash(subscription_name, HASH_BYTES))));
+        let record = file
+            .as_ref()
+            .and_then(|file| read_record(file))
+            .filter(|record| record.subscription_name == subscription_name);
         let mut record = record.unwrap_or_default();
         // Results of other expressions cannot be compared.
         if record.rule != rule_expressions(rule) {
@@ -133,8 +138,8 @@ impl Watermark {
         let (results, last_number) = (results.collect(), 1);
         let (evaluated_until, is_saved, is_restored) = (record.until, true, true);
         let state = State { evaluated_until, results, last_number, is_saved, is_restored, ..State::default() };
-        let (state, position) = (Mutex::new(state), position.to_owned());
-        let watermark = Self { state, changed: Notify::new(), position, file };
+        let (state, subscription_name) = (Mutex::new(state), subscription_name.to_owned());
+        let watermark = Self { state, changed: Notify::new(), subscription_name, file };
         watermark.set_rule(rule);
         Arc::new(watermark)
     }
@@ -323,8 +328,9 @@ impl Watermark {
             }
             let result = |recorded: &RecordedResult| (recorded.uid.clone(), recorded.result.to_text());
             let results = state.results.iter().map(|(key, recorded)| (key.clone(), result(recorded))).collect();
-            let (position, rule, until) = (self.position.clone(), state.rule.clone(), state.settled());
-            serde_json::to_string(&WatermarkRecord { position, rule, until, results }).unwrap_or_default()
+            let (subscription_name, rule, until) =
+                (self.subscription_name.clone(), state.rule.clone(), state.settled());
+            serde_json::to_string(&WatermarkRecord { subscription_name, rule, until, results }).unwrap_or_default()
         };
         if write_private(file, &text).is_err() {
             // The next change triggers another write.
@@ -349,7 +355,7 @@ pub fn forget_watermarks(folder: &Path, plan: &Plan) {
     for file in files.flatten().map(|file| file.path()) {
         let is_watermark = file.file_name().and_then(OsStr::to_str).is_some_and(|name| name.ends_with(FILE_SUFFIX));
         let Some(record) = is_watermark.then(|| read_record(&file)).flatten() else { continue };
-        let rule_and_sink = record.position.split_once(' ').and_then(|(names, _)| names.split_once('/'));
+        let rule_and_sink = record.subscription_name.split_once(' ').and_then(|(names, _)| names.split_once('/'));
         let is_configured = rule_and_sink.is_some_and(|(rule, sink)| {
             let rule = plan.rule(rule).filter(|rule| rule.depends_on_context());
             rule.is_some_and(|rule| plan.streams_of(&rule.config).any(|stream| stream == sink))
@@ -485,8 +491,8 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("steadfast-watermark-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let (other_plan, plan) = (plan("true"), plan(WHEN));
-        let at_position = |position: &str| Watermark::open(position, &plan.rules[0], Some(&folder));
-        let open = || at_position("gone/log pods");
+        let for_subscription = |name: &str| Watermark::open(name, &plan.rules[0], Some(&folder));
+        let open = || for_subscription("gone/log pods");
         let watermark = open();
         watermark.advance_to(at(10));
         let results =
@@ -508,16 +514,16 @@ mod tests {
         let changed = Watermark::open("gone/log pods", &other_plan.rules[0], Some(&folder));
         assert_eq!((changed.settled(), changed.results().len()), (Some(at(10)), 0), "results of another expression");
         assert!(restarted.has_result_of(&subject("a")) && !restarted.has_result_of(&subject("e")));
-        let configured = at_position("here/log pods");
+        let configured = for_subscription("here/log pods");
         configured.advance_to(at(10));
         configured.flush();
         forget_watermarks(&folder, &plan);
         assert_eq!(open().settled(), None, "the rule is not configured");
-        assert_eq!(at_position("here/log pods").settled(), Some(at(10)));
+        assert_eq!(for_subscription("here/log pods").settled(), Some(at(10)));
         for file in std::fs::read_dir(&folder).expect("a folder") {
             std::fs::write(file.expect("a file").path(), "damaged").expect("a writable file");
         }
-        assert_eq!(at_position("here/log pods").settled(), None);
+        assert_eq!(for_subscription("here/log pods").settled(), None);
         std::fs::remove_dir_all(&folder).expect("the folder exists");
     }
 }

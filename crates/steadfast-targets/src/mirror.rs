@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use crate::entry::{DesiredState, EntryValue, Target};
 use crate::mirror_memory::MirrorMemory;
-use crate::mirror_task::{MirrorInput, MirrorTask};
+use crate::mirror_task::{MirrorTask, MirrorTaskInput};
 use crate::settings::MirrorSettings;
 use crate::status::MirrorStatus;
 
@@ -15,7 +15,7 @@ use crate::status::MirrorStatus;
 /// missing steps.
 #[derive(Debug)]
 pub struct Mirror<V> {
-    input: watch::Sender<MirrorInput<V>>,
+    input: watch::Sender<MirrorTaskInput<V>>,
     status: watch::Receiver<MirrorStatus<V>>,
     task: JoinHandle<()>,
 }
@@ -30,7 +30,7 @@ impl<V: EntryValue> Mirror<V> {
     /// Panics outside of a tokio runtime.
     pub fn start<T: Target<Value = V>>(name: &str, target: T, settings: MirrorSettings, memory: MirrorMemory) -> Self {
         let (input, input_receiver) =
-            watch::channel(MirrorInput { desired: None, is_stopped: false, compare_requests: 0 });
+            watch::channel(MirrorTaskInput { desired: None, is_stopped: false, compare_requests: 0 });
         let (status_sender, status) = watch::channel(MirrorStatus::default());
         let mirror_task = MirrorTask::new(name, target, settings, memory, status_sender);
         let task = tokio::spawn(mirror_task.supervise(input_receiver));

@@ -35,7 +35,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Input of a mirror task.
 #[derive(Clone, Debug)]
-pub(crate) struct MirrorInput<V> {
+pub(crate) struct MirrorTaskInput<V> {
     pub(crate) desired: Option<Arc<DesiredState<V>>>,
     pub(crate) is_stopped: bool,
     /// Counts requests for a read, and changes of the target by other clients.
@@ -105,7 +105,7 @@ impl<T: Target> MirrorTask<T> {
     }
 
     /// Runs the mirror, and restarts it after a panic. Most panics come from the code of the target.
-    pub(crate) async fn supervise(self: Arc<Self>, input: watch::Receiver<MirrorInput<T::Value>>) {
+    pub(crate) async fn supervise(self: Arc<Self>, input: watch::Receiver<MirrorTaskInput<T::Value>>) {
         let mut delay = RESTART_INITIAL_DELAY;
         loop {
             let started = Instant::now();
@@ -130,7 +130,7 @@ impl<T: Target> MirrorTask<T> {
     }
 
     /// Runs the mirror during each term of this process, and waits in between. Without replicas, the term never ends.
-    async fn run(self: Arc<Self>, mut input: watch::Receiver<MirrorInput<T::Value>>) {
+    async fn run(self: Arc<Self>, mut input: watch::Receiver<MirrorTaskInput<T::Value>>) {
         loop {
             let permit = if let Some(permit) = self.settings.gate.permit() {
                 permit
@@ -166,9 +166,9 @@ impl<T: Target> MirrorTask<T> {
 
     /// Waits for a term. Remembers the origins of all entries that are desired in the meantime. Returns `None` if the
     /// mirror is stopped.
-    async fn wait_for_term(&self, input: &mut watch::Receiver<MirrorInput<T::Value>>) -> Option<WritePermit> {
+    async fn wait_for_term(&self, input: &mut watch::Receiver<MirrorTaskInput<T::Value>>) -> Option<WritePermit> {
         loop {
-            let MirrorInput { desired, is_stopped, .. } = input.borrow_and_update().clone();
+            let MirrorTaskInput { desired, is_stopped, .. } = input.borrow_and_update().clone();
             if is_stopped {
                 return None;
             }
@@ -188,7 +188,7 @@ impl<T: Target> MirrorTask<T> {
     }
 
     /// Runs passes until the mirror is stopped or the term ends.
-    async fn run_term(self: Arc<Self>, permit: WritePermit, input: &mut watch::Receiver<MirrorInput<T::Value>>) {
+    async fn run_term(self: Arc<Self>, permit: WritePermit, input: &mut watch::Receiver<MirrorTaskInput<T::Value>>) {
         // The term must be recorded before the first write, so that the target rejects late writes of earlier leaders.
         self.record_term(&permit).await;
         // Dropping these tasks ends them together with this run.
@@ -207,7 +207,7 @@ impl<T: Target> MirrorTask<T> {
             adopted_names: None,
         };
         loop {
-            let MirrorInput { desired, is_stopped, .. } = input.borrow_and_update().clone();
+            let MirrorTaskInput { desired, is_stopped, .. } = input.borrow_and_update().clone();
             if is_stopped || !permit.is_valid() {
                 return;
             }

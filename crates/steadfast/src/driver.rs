@@ -304,7 +304,7 @@ impl<K: Cacheable> Driver<K> {
             Arrival::ConnectionEvent(ConnectionEvent::Leave(true)) => self.step(Input::ConnectionEnding(id)),
             Arrival::ConnectionEvent(ConnectionEvent::Leave(false)) => self.step(Input::ConnectionHealthy(id)),
             Arrival::ConnectionEvent(ConnectionEvent::Responsive(responsive)) => {
-                self.step(Input::Responsive(id, responsive));
+                self.step(Input::ResponsivenessChanged(id, responsive));
             }
             Arrival::Probed(Probed { version, sent }) => {
                 self.requests.ended(id);

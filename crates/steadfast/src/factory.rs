@@ -99,7 +99,7 @@ struct Running {
     settings: InformerSettings,
     control: Arc<dyn Control>,
     /// Guard that the informer's handles own; empty after the last handle is dropped.
-    share: Weak<HandleGuard>,
+    handle_guard: Weak<HandleGuard>,
 }
 
 /// Operations of a factory on informers of any type.
@@ -317,9 +317,9 @@ impl InformerFactory {
         let mut informers = self.lock();
         let running = informers.running.get_mut(&key).filter(|running| !running.control.is_stopped())?;
         let informer = running.informer.downcast_ref::<Informer<K>>()?;
-        let share = running.share.upgrade().or_else(|| informer.owner().new_share())?;
-        running.share = Arc::downgrade(&share);
-        Some(informer.with_share(share))
+        let handle_guard = running.handle_guard.upgrade().or_else(|| informer.owner().new_handle_guard())?;
+        running.handle_guard = Arc::downgrade(&handle_guard);
+        Some(informer.with_handle_guard(handle_guard))
     }
 
     /// Returns a builder for an informer of `K` in `scope`, to change its settings.
@@ -558,7 +558,7 @@ fn forget(factory: &Weak<Inner>, key: &InformerKey, stopped: &Weak<dyn Control>)
 ///
 /// Another handle may have been requested since the drop, so the number of handles is checked under the lock.
 fn release(factory: &Weak<Inner>, key: &InformerKey, unused: &Weak<dyn Control>) {
-    remove(factory, key, unused, |running| running.share.strong_count() == 0 && !running.control.has_handlers());
+    remove(factory, key, unused, |running| running.handle_guard.strong_count() == 0 && !running.control.has_handlers());
 }
 
 /// Removes the informer `control` from the factory if `is_over` holds. Another informer may run under its key by now.
@@ -804,15 +804,16 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
                 return Err(InformerError::Conflict { resource, scope, differences });
             }
             // Handlers can keep an informer running after its last handle was dropped. The new handle then gets a new
-            // share.
+            // guard.
             if let Some(informer) = running.informer.downcast_ref::<Informer<K>>()
-                && let Some(share) = running.share.upgrade().or_else(|| informer.owner().new_share())
+                && let Some(handle_guard) =
+                    running.handle_guard.upgrade().or_else(|| informer.owner().new_handle_guard())
             {
                 self.diagnostic_callbacks
                     .into_iter()
                     .for_each(|callback| informer.shared().diagnostic_callbacks.add(callback));
-                running.share = Arc::downgrade(&share);
-                return Ok(informer.with_share(share));
+                running.handle_guard = Arc::downgrade(&handle_guard);
+                return Ok(informer.with_handle_guard(handle_guard));
             }
         }
         self.claim()?;
@@ -826,9 +827,10 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
         };
         // Weak references throughout: the informer holds this callback, and must not keep itself or the factory alive.
         drop(informer.owner().release.set(release.clone()));
-        let share = Arc::new(HandleGuard::new(release));
-        let handle = informer.with_share(share.clone());
-        let running = Running { informer: Box::new(informer), settings, control, share: Arc::downgrade(&share) };
+        let handle_guard = Arc::new(HandleGuard::new(release));
+        let handle = informer.with_handle_guard(handle_guard.clone());
+        let running =
+            Running { informer: Box::new(informer), settings, control, handle_guard: Arc::downgrade(&handle_guard) };
         let earlier = informers.running.insert(key.clone(), running);
         // Dropping `earlier` may drop the user's values, and their `Drop` may call the factory. The lock is released
         // first.

@@ -76,8 +76,8 @@ impl<K: Cacheable> Informer<K> {
     }
 
     /// Returns a handle of this informer that counts as one of its users.
-    pub(crate) fn with_share(&self, share: Arc<HandleGuard>) -> Self {
-        Self { owner: self.owner.with_share(share) }
+    pub(crate) fn with_handle_guard(&self, handle_guard: Arc<HandleGuard>) -> Self {
+        Self { owner: self.owner.with_handle_guard(handle_guard) }
     }
 
     pub(crate) fn owner(&self) -> &InformerReference<K> {

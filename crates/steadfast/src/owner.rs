@@ -43,33 +43,33 @@ impl Drop for HandleGuard {
     }
 }
 
-/// A reference to an informer. Handles have a share; the factory's own reference has none.
+/// A reference to an informer. Handles have a guard; the factory's own reference has none.
 pub(crate) struct InformerReference<K> {
-    // Fields are dropped in this order. The dropped share may cause the factory to drop its own reference. The
+    // Fields are dropped in this order. The dropped guard may cause the factory to drop its own reference. The
     // reference in `owner` is then the last one.
-    share: Option<Arc<HandleGuard>>,
+    handle_guard: Option<Arc<HandleGuard>>,
     owner: Arc<WatchOwner<K>>,
 }
 
 impl<K> InformerReference<K> {
     pub(crate) fn new(owner: Arc<WatchOwner<K>>) -> Self {
-        Self { owner, share: None }
+        Self { owner, handle_guard: None }
     }
 
-    /// Creates a share for a new handle, if all earlier handles were dropped. Returns `None` for an informer without a
+    /// Creates a guard for a new handle, if all earlier handles were dropped. Returns `None` for an informer without a
     /// factory.
-    pub(crate) fn new_share(&self) -> Option<Arc<HandleGuard>> {
+    pub(crate) fn new_handle_guard(&self) -> Option<Arc<HandleGuard>> {
         self.owner.release.get().map(|release| Arc::new(HandleGuard::new(release.clone())))
     }
 
-    pub(crate) fn with_share(&self, share: Arc<HandleGuard>) -> Self {
-        Self { owner: self.owner.clone(), share: Some(share) }
+    pub(crate) fn with_handle_guard(&self, handle_guard: Arc<HandleGuard>) -> Self {
+        Self { owner: self.owner.clone(), handle_guard: Some(handle_guard) }
     }
 }
 
 impl<K> Clone for InformerReference<K> {
     fn clone(&self) -> Self {
-        Self { owner: self.owner.clone(), share: self.share.clone() }
+        Self { owner: self.owner.clone(), handle_guard: self.handle_guard.clone() }
     }
 }
 

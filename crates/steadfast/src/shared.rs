@@ -151,13 +151,13 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let all: Vec<_> = if withheld && viewed { initial_objects(store.working()).collect() } else { Vec::new() };
         let changes = if withheld { &all } else { changes };
         // Runs before the lock is taken, because filters are user code.
-        let screened = self.screened(changes, viewed);
+        let filtered_changes = self.filtered_changes(changes, viewed);
         let mut handlers = self.handlers.lock();
         if withheld && viewed {
             self.withheld.store(false, Ordering::Release);
         }
         if inject!(self.faults(), HandlerFirst) {
-            deliver(&mut handlers, changes, screened, viewed).iter().for_each(Subscription::start);
+            deliver(&mut handlers, changes, filtered_changes, viewed).iter().for_each(Subscription::start);
             // Injected fault: calls of handlers start before the publication. The pause gives them time to observe that
             // the store lacks the change.
             std::thread::sleep(std::time::Duration::from_millis(20));
@@ -172,7 +172,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         if viewed {
             self.synced.store(true, Ordering::Release);
         }
-        let receivers = deliver(&mut handlers, changes, screened, viewed);
+        let receivers = deliver(&mut handlers, changes, filtered_changes, viewed);
         self.record_pending_deliveries(delivered_changes, before.as_deref());
         // Calls start after the lock is released: a called handler may need the lock, for example to add a handler.
         drop(handlers);
@@ -181,7 +181,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     /// Returns the matching changes for each handler with a filter that has received its initial objects.
-    fn screened(&self, changes: &[Change<K>], viewed: bool) -> Vec<FilteredChanges<K>> {
+    fn filtered_changes(&self, changes: &[Change<K>], viewed: bool) -> Vec<FilteredChanges<K>> {
         if changes.is_empty() && !viewed {
             return Vec::new();
         }
@@ -415,7 +415,7 @@ pub struct Undelivered {
 fn deliver<K: Send + Sync + 'static>(
     handlers: &mut HandlerRegistry<Arc<Subscription<K>>>,
     changes: &[Change<K>],
-    screened: Vec<FilteredChanges<K>>,
+    filtered_changes: Vec<FilteredChanges<K>>,
     viewed: bool,
 ) -> Vec<Arc<Subscription<K>>> {
     if changes.is_empty() && !viewed {
@@ -425,7 +425,7 @@ fn deliver<K: Send + Sync + 'static>(
     for handler in &receivers {
         handler.push(changes.iter().cloned(), viewed);
     }
-    for (handler, passing) in screened {
+    for (handler, passing) in filtered_changes {
         handler.push(passing, viewed);
         receivers.push(handler);
     }

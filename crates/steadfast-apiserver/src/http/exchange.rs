@@ -16,7 +16,7 @@ pub(super) struct Exchange {
     pub(super) cluster: Arc<Cluster>,
     pub(super) replica: usize,
     pub(super) entry: Arc<RequestEntry>,
-    pub(super) entry_verb: Verb,
+    pub(super) recorded_verb: Verb,
 }
 
 impl Exchange {

@@ -38,7 +38,7 @@ pub(super) async fn list(
     selector: &Selector,
     rendering: Rendering,
 ) -> Result<ApiResponse, Status> {
-    let transfer = exchange.entry_verb.is_full_transfer().then(|| exchange.cluster.requests.start_transfer());
+    let transfer = exchange.recorded_verb.is_full_transfer().then(|| exchange.cluster.requests.start_transfer());
     let page = find(exchange, target, options, selector, &rendering).await?;
     Ok(respond(exchange, page, rendering, transfer))
 }

@@ -33,7 +33,7 @@ pub(crate) async fn serve(
     // HEAD is served like GET; the body is dropped at the end.
     let is_head = context.method == Method::HEAD;
     let encoding = context.encoding;
-    let exchange = Exchange { replica: link.replica, entry: Arc::clone(&entry), entry_verb: record.verb, cluster };
+    let exchange = Exchange { replica: link.replica, entry: Arc::clone(&entry), recorded_verb: record.verb, cluster };
     // A frozen replica holds the request before any effect on the storage.
     exchange.freeze_gate().wait_until_open().await;
     let active_faults = &exchange.cluster.replicas[link.replica].active_faults;

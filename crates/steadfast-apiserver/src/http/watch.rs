@@ -57,7 +57,7 @@ pub(super) async fn watch(
     rendering: Rendering,
 ) -> Result<ApiResponse, Status> {
     // The transfer starts before the first await, so that waiting transfers count as concurrent too.
-    let transfer = exchange.entry_verb.is_full_transfer().then(|| exchange.cluster.requests.start_transfer());
+    let transfer = exchange.recorded_verb.is_full_transfer().then(|| exchange.cluster.requests.start_transfer());
     let cluster = Arc::clone(&exchange.cluster);
     // The timeout counts from the request, including the wait for the initial state.
     let now = Instant::now();

@@ -44,9 +44,9 @@ impl Url {
         Some(url)
     }
 
-    fn parse_part(text: &str, is_request: bool) -> Option<Self> {
+    fn parse_part(text: &str, must_be_absolute: bool) -> Option<Self> {
         // Go rejects control characters in any part. Other invalid characters are escaped instead.
-        if text.bytes().any(|byte| byte < b' ' || byte == 0x7f) || (text.is_empty() && is_request) {
+        if text.bytes().any(|byte| byte < b' ' || byte == 0x7f) || (text.is_empty() && must_be_absolute) {
             return None;
         }
         if text == "*" {
@@ -65,12 +65,12 @@ impl Url {
             }
             // RFC 3986, section 4.2: a relative path must not have a colon in its first segment.
             let segment = rest.split('/').next().unwrap_or_default();
-            if is_request || segment.contains(':') {
+            if must_be_absolute || segment.contains(':') {
                 return None;
             }
         }
         // Without a scheme, Go treats a text that starts with `///` as a plain path, not as an empty authority.
-        if (!url.scheme.is_empty() || (!is_request && !rest.starts_with("///")))
+        if (!url.scheme.is_empty() || (!must_be_absolute && !rest.starts_with("///")))
             && let Some(behind) = rest.strip_prefix("//")
         {
             let (authority, path) = behind.split_at(behind.find('/').unwrap_or(behind.len()));

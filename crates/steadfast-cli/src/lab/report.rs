@@ -50,7 +50,7 @@ pub(crate) fn report_start(scenarios: &[&Scenario], output: Output) {
 }
 
 /// Reports the schedule of faults.
-pub(crate) fn report_log(log: &str, output: Output) {
+pub(crate) fn report_schedule(log: &str, output: Output) {
     print_line(output, format_args!("{}", log.trim_end()));
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn report_log(log: &str, output: Output) {
 pub(crate) fn report_outcome(outcome: &Outcome, output: Output) {
     let verdict = if outcome.passed { "ok    " } else { "FAILED" };
     let Outcome { name, changes, lost, repeated, out_of_order, took_ms, .. } = outcome;
-    let took = seconds(Some(*took_ms));
+    let took = format_duration(Some(*took_ms));
     print_line(
         output,
         format_args!(
@@ -88,9 +88,9 @@ pub(crate) fn print_table(outcomes: &[Outcome]) {
             outcome.lost.to_string(),
             outcome.repeated.to_string(),
             outcome.out_of_order.to_string(),
-            seconds(outcome.notice_ms),
-            seconds(outcome.notice_bound_ms),
-            seconds(outcome.recover_ms),
+            format_duration(outcome.notice_ms),
+            format_duration(outcome.notice_bound_ms),
+            format_duration(outcome.recover_ms),
             outcome.lists.to_string(),
             outcome.watches.to_string(),
             format_bytes(outcome.bytes),
@@ -144,7 +144,7 @@ fn print_line(output: Output, line: Arguments<'_>) {
 }
 
 /// Formats a duration: `-`, `<1 ms`, `12 ms`, `3.4 s`.
-fn seconds(ms: Option<u64>) -> String {
+fn format_duration(ms: Option<u64>) -> String {
     match ms {
         None => "-".to_owned(),
         Some(0) => "<1 ms".to_owned(),
@@ -159,6 +159,6 @@ mod tests {
 
     #[test]
     fn durations_are_readable() {
-        assert_eq!([None, Some(0), Some(12), Some(3449)].map(seconds), ["-", "<1 ms", "12 ms", "3.4 s"]);
+        assert_eq!([None, Some(0), Some(12), Some(3449)].map(format_duration), ["-", "<1 ms", "12 ms", "3.4 s"]);
     }
 }

@@ -7,44 +7,47 @@
 
 use std::time::Duration;
 
-use steadfast_notify::{SettledVersions, position_owner};
+use steadfast_notify::{SettledVersions, subscription_owner};
 use tokio::time::Instant;
 
 /// Progress of a new replica toward eligibility.
 #[derive(Debug, Default)]
 pub(super) struct CatchUp {
-    /// Versions of the first list of its caches, by position.
+    /// Versions of the first list of its caches, by subscription.
     first_list_versions: SettledVersions,
 }
 
 impl CatchUp {
-    /// Returns true if the leader has settled all changes up to the first list of each position.
+    /// Returns true if the leader has settled all changes up to the first list of each subscription.
     ///
     /// `reached` are the versions of this replica's caches. `published` are the versions that the leader has settled.
-    /// Published positions count only if `is_configured` returns true for them.
+    /// Published subscriptions count only if `is_configured` returns true for them.
     pub(super) fn has_caught_up(
         &mut self,
         reached: &SettledVersions,
         published: &SettledVersions,
         is_configured: impl Fn(&str, &str) -> bool,
     ) -> bool {
-        for (position, version) in reached {
+        for (subscription, version) in reached {
             // A version after the first list is also safe: it only delays the replica.
-            self.first_list_versions.entry(position.clone()).or_insert(*version);
+            self.first_list_versions.entry(subscription.clone()).or_insert(*version);
         }
         // This replica never lists for a rule or sink outside its configuration, and would wait forever for such a
-        // position.
+        // subscription.
         let is_relevant =
-            |position: &str| position_owner(position).is_some_and(|(rule, sink)| is_configured(rule, sink));
-        let is_settled = |position: &String| {
-            let first_listed = self.first_list_versions.get(position);
+            |subscription: &str| subscription_owner(subscription).is_some_and(|(rule, sink)| is_configured(rule, sink));
+        let is_settled = |subscription: &String| {
+            let first_listed = self.first_list_versions.get(subscription);
             first_listed
-                .is_some_and(|first_listed| published.get(position).is_some_and(|settled| first_listed <= settled))
+                .is_some_and(|first_listed| published.get(subscription).is_some_and(|settled| first_listed <= settled))
         };
         // An empty set is not enough: a leader without publications may still have deletions to deliver.
-        let mut positions =
-            self.first_list_versions.keys().chain(published.keys().filter(|position| is_relevant(position))).peekable();
-        positions.peek().is_some() && positions.all(is_settled)
+        let mut subscriptions = self
+            .first_list_versions
+            .keys()
+            .chain(published.keys().filter(|subscription| is_relevant(subscription)))
+            .peekable();
+        subscriptions.peek().is_some() && subscriptions.all(is_settled)
     }
 }
 
@@ -78,7 +81,7 @@ mod tests {
     use super::*;
 
     fn versions(versions: &[(&str, u64)]) -> SettledVersions {
-        versions.iter().map(|(position, version)| ((*position).to_owned(), *version)).collect()
+        versions.iter().map(|(subscription, version)| ((*subscription).to_owned(), *version)).collect()
     }
 
     #[test]

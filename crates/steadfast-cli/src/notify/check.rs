@@ -15,7 +15,7 @@ use steadfast_notify::problem::{Problem, Problems};
 use steadfast_notify::rule::CompiledRule;
 use steadfast_notify::sink::MessageStream;
 use steadfast_notify::sink::stdout::JsonLines;
-use steadfast_notify::{InspectionFindings, Openings, Plan, Schemas, TypedResource, reach};
+use steadfast_notify::{InspectionFindings, OpenedMirrors, Plan, Schemas, TypedResource, reach};
 use tokio::time::timeout;
 
 use super::connections::{ConnectedCluster, ConnectedClusters, connect_possible, sources};
@@ -33,7 +33,7 @@ pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure
     let InspectionFindings { problems: found, warnings } = plan.inspect();
     problems.extend(found);
     problems.extend(replicas::timing_problem(&plan));
-    let (openings, unopened) = Openings::open_possible(&plan).await;
+    let (opened_mirrors, unopened) = OpenedMirrors::open_possible(&plan).await;
     problems.extend(unopened);
     let stdout: Arc<dyn MessageStream> = Arc::new(JsonLines::new(io::stdout(), |_| {}));
     if let Err(Problems(unopened)) = plan.open(&stdout).await {
@@ -41,7 +41,7 @@ pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure
     }
     let mut unreachable = Vec::new();
     if online {
-        let (reached, clusters) = join(reach(&plan, &openings), connect_possible(&plan)).await;
+        let (reached, clusters) = join(reach(&plan, &opened_mirrors), connect_possible(&plan)).await;
         if let Err(Problems(unreachable_targets)) = reached {
             problems.extend(unreachable_targets);
         }

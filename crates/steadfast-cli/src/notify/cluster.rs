@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::connections::{
     MissingResource, ResolvedSource, cluster_informers, connection, reject_invalid_selectors, resolve,
 };
-use super::follow::{WatchedSource, view_sources, watch_sources};
+use super::follow::{WatchedSource, input_sources, watch_sources};
 use crate::connect::{RequestFailure, classify};
 use crate::console;
 use crate::fleet::Fleet;
@@ -387,7 +387,7 @@ impl Cluster {
                 plan.rule(&missing.rule).is_some_and(|rule| plan.mirrors_of(&rule.config).any(|name| name == mirror))
             };
             let reason = missing.iter().find(feeds_mirror).map(|missing| missing.problem.description.clone());
-            feed.set(&self.name, view_sources(plan, mirror, &link.cluster_informers, &sources), reason);
+            feed.set(&self.name, input_sources(plan, mirror, &link.cluster_informers, &sources), reason);
         }
         data.watched_sources = watched_sources;
         data.is_attached = true;

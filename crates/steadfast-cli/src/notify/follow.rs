@@ -6,8 +6,8 @@ use std::sync::Arc;
 use kube::core::DynamicObject;
 use steadfast::{Informer, Lazy};
 use steadfast_notify::{
-    ClusterInformers, Engine, MirrorView, MirrorViewSource, Plan, RuleSource, RuleSubscription, forget_unlisted,
-    position_name,
+    ClusterInformers, Engine, MirrorInput, MirrorInputSource, Plan, RuleSource, RuleSubscription, forget_unlisted,
+    subscription_name,
 };
 
 use super::connections::ConnectedClusters;
@@ -23,18 +23,19 @@ pub(super) struct WatchedSource {
 }
 
 impl WatchedSource {
-    /// Returns the published positions of all streams, by name. A stream has the version up to which all changes are
+    /// Returns the settled progress of all streams, by published name. A stream has the version up to which all changes are
     /// settled. It may also have the instant up to which messages caused by time or lookups are settled.
-    pub(super) fn positions(&self) -> impl Iterator<Item = (String, u64)> {
-        self.subscriptions.iter().flat_map(|(sink, subscription)| subscription.positions(&self.source, sink))
+    pub(super) fn settled_progress(&self) -> impl Iterator<Item = (String, u64)> {
+        self.subscriptions.iter().flat_map(|(sink, subscription)| subscription.settled_progress(&self.source, sink))
     }
 
-    /// Returns the version that the cache has reached for each stream, by the name of the stream's position. Skips
+    /// Returns the version that the cache has reached for each stream, by the name of the subscription. Skips
     /// streams without a known version.
-    pub(super) fn reached(&self) -> impl Iterator<Item = (String, u64)> {
+    pub(super) fn reached_versions(&self) -> impl Iterator<Item = (String, u64)> {
         let subscriptions = self.subscriptions.iter();
-        subscriptions
-            .filter_map(|(sink, subscription)| Some((position_name(&self.source, sink), subscription.reached()?)))
+        subscriptions.filter_map(|(sink, subscription)| {
+            Some((subscription_name(&self.source, sink), subscription.reached_version()?))
+        })
     }
 
     /// Returns true if the rule sends messages, and no checkpoint stores its settled versions.
@@ -78,7 +79,7 @@ pub(super) fn watch_sources(
         let existing =
             previous.iter().position(|existing| existing.source == source).map(|at| previous.swap_remove(at));
         if let Some(mut existing) = existing {
-            // Moves the handlers into the new subscription, so that unchanged streams keep their positions.
+            // Moves the handlers into the new subscription, so that unchanged streams keep their progress.
             let subscriptions = std::mem::take(&mut existing.subscriptions);
             match RuleSubscription::start(cluster_informers, &source, &streams, subscriptions, engine) {
                 Ok(subscriptions) => watched_sources.push(WatchedSource { subscriptions, ..existing }),
@@ -102,16 +103,16 @@ pub(super) fn watch_sources(
 }
 
 /// Returns the sources of `mirror` among `sources`, which are all on `cluster_informers`.
-pub(super) fn view_sources(
+pub(super) fn input_sources(
     plan: &Plan,
     mirror: &str,
     cluster_informers: &ClusterInformers,
     sources: &[RuleSource],
-) -> Vec<MirrorViewSource> {
+) -> Vec<MirrorInputSource> {
     let feeds = sources.iter().filter_map(|source| {
         let rule = plan.rule(&source.rule)?;
         let is_fed = rule.config.to.iter().any(|sink| sink == mirror);
-        is_fed.then(|| MirrorViewSource {
+        is_fed.then(|| MirrorInputSource {
             cluster_informers: cluster_informers.clone(),
             source: source.clone(),
             rule: rule.clone(),
@@ -121,22 +122,22 @@ pub(super) fn view_sources(
 }
 
 /// Starts the caches of each mirror, by mirror name, for a command.
-pub(super) fn views(
+pub(super) fn start_inputs(
     plan: &Plan,
     connected_clusters: &ConnectedClusters,
     sources: &[RuleSource],
-) -> Result<BTreeMap<String, Vec<MirrorView>>, Failure> {
-    let mut views = BTreeMap::<String, Vec<MirrorView>>::new();
+) -> Result<BTreeMap<String, Vec<MirrorInput>>, Failure> {
+    let mut inputs = BTreeMap::<String, Vec<MirrorInput>>::new();
     for source in sources {
         let (Some(rule), Some(connected_cluster)) = (plan.rule(&source.rule), connected_clusters.get(&source.cluster))
         else {
             continue;
         };
         for mirror in plan.mirrors_of(&rule.config) {
-            let view = MirrorView::start(&connected_cluster.cluster_informers, source.clone(), rule.clone())
+            let input = MirrorInput::start(&connected_cluster.cluster_informers, source.clone(), rule.clone())
                 .map_err(Failure::run)?;
-            views.entry(mirror.to_owned()).or_default().push(view);
+            inputs.entry(mirror.to_owned()).or_default().push(input);
         }
     }
-    Ok(views)
+    Ok(inputs)
 }

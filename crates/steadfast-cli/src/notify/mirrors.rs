@@ -12,14 +12,14 @@ use steadfast_notify::config::sinks::SinkConfig;
 use steadfast_notify::engine_event::escaped;
 use steadfast_notify::state_folder::{self, StateFolder};
 use steadfast_notify::{
-    ApprovalRequest, Approvals, MirrorContext, MirrorFeed, MirrorMemory, MirrorPreview, MirrorTask, Openings, Plan,
-    Supervisor, TermGate, preview_mirrors,
+    ApprovalRequest, Approvals, MirrorContext, MirrorFeed, MirrorMemory, MirrorPreview, MirrorTask, OpenedMirrors,
+    Plan, Supervisor, TermGate, preview_mirrors,
 };
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::connections::{CONNECT_TIMEOUT, connect_all, sources};
-use super::follow::views;
+use super::follow::start_inputs;
 use super::replicas::shared_instance;
 use super::reporter::MirrorStatusFn;
 use crate::console::{self, print};
@@ -154,8 +154,8 @@ fn report_simulated(mirror: &str, commands: Vec<String>) {
 /// Prints the actions of each mirror without running them.
 pub(super) async fn dry_run(file: &Path) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
-    let openings = Openings::open_all(&plan).await.map_err(Failure::config)?;
-    if openings.is_empty() {
+    let opened_mirrors = OpenedMirrors::open_all(&plan).await.map_err(Failure::config)?;
+    if opened_mirrors.is_empty() {
         return Err(Failure::usage(format!(
             "{} has no mirror, and --dry-run supports only mirrors; use `explain` for rules that send to streams",
             file.display()
@@ -165,9 +165,9 @@ pub(super) async fn dry_run(file: &Path) -> Result<ExitCode, Failure> {
     let sources = sources(&plan, &connected_clusters).await.map_err(Failure::config)?;
     // The memory is read without the lock of the state folder, because a running program holds this lock.
     let memory = state_folder::read_mirror_memory(&plan.state_folder).map_err(Failure::run)?;
-    let views = views(&plan, &connected_clusters, &sources)?;
+    let inputs = start_inputs(&plan, &connected_clusters, &sources)?;
     let (mut text, mut unreadable) = (String::new(), Vec::new());
-    for (name, preview) in preview_mirrors(&openings, views, &memory, CONNECT_TIMEOUT).await {
+    for (name, preview) in preview_mirrors(&opened_mirrors, inputs, &memory, CONNECT_TIMEOUT).await {
         match preview {
             Ok(preview) => text.push_str(&preview_text(&name, &preview)),
             Err(reason) => unreadable.push(format!("mirror {name}: {reason}")),

@@ -248,7 +248,7 @@ impl ReplicaTask {
                 never = self.lead(&leader, &mut shared) => match never {},
                 () = wait_until_set(&mut stop_signal) => {
                     // After the final publication the next leader does not deliver settled changes again. The gate
-                    // closes first, so that no delivery settles after the published positions were read.
+                    // closes first, so that no delivery settles after the settled progress was read.
                     self.term_keeper.close();
                     let progress = (self.progress_source)();
                     let _ = timeout(RELEASE_TIMEOUT / 2, shared.publish(&progress, self.memory())).await;
@@ -405,7 +405,7 @@ impl ReplicaTask {
         let mut taken_ids = BTreeSet::new();
         loop {
             let progress = (self.progress_source)();
-            self.replication.forget_passed(&progress.settled);
+            self.replication.remove_reached(&progress.settled);
             let published = match self.take_approvals(shared, &mut taken_ids).await {
                 Ok(()) => shared.publish(&progress, self.memory()).await,
                 Err(reason) => Err(reason),

@@ -94,8 +94,8 @@ impl StatusReporter {
         let mut unrecorded_rules = BTreeSet::new();
         for cluster in self.clusters() {
             cluster.visit(|followed, _| {
-                settled.extend(followed.iter().flat_map(WatchedSource::positions));
-                reached.extend(followed.iter().flat_map(WatchedSource::reached));
+                settled.extend(followed.iter().flat_map(WatchedSource::settled_progress));
+                reached.extend(followed.iter().flat_map(WatchedSource::reached_versions));
                 let unrecorded_sources = followed.iter().filter(|watched| watched.is_unrecorded());
                 unrecorded_rules.extend(unrecorded_sources.map(|watched| watched.source.rule.clone()));
             });

@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures::future::{join, join_all};
 use steadfast_notify::sink::MessageStream;
 use steadfast_notify::sink::stdout::JsonLines;
-use steadfast_notify::{Engine, MirrorFeed, Openings, Plan, Replication, Supervised, Supervisor};
+use steadfast_notify::{Engine, MirrorFeed, OpenedMirrors, Plan, Replication, Supervised, Supervisor};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
 
@@ -275,7 +275,7 @@ impl NotifyProgram {
             engine.wait_until_undeliverable().await
         };
         let delivered = async {
-            // Handlers deliver their pending events, and settled positions are written to the checkpoint.
+            // Handlers deliver their pending events, and settled progress is written to the checkpoint.
             let watch_specs = clusters.iter().filter_map(|cluster| cluster.cluster_informers());
             // The leader delivers the pending messages of a standby.
             let is_standby = engine.replication().gate().permit().is_none();
@@ -378,7 +378,7 @@ async fn load(file: &Path) -> Result<Arc<Plan>, Failure> {
     let loaded = tokio::task::spawn_blocking(move || Plan::load(&file)).await;
     let plan = loaded.map_err(|error| Failure::run(format!("reading the configuration failed: {error}")))?;
     let plan = plan.map_err(Failure::config)?;
-    Openings::check(&plan).await.map_err(Failure::config)?;
+    OpenedMirrors::check(&plan).await.map_err(Failure::config)?;
     if let Some(problem) = replicas::timing_problem(&plan) {
         return Err(Failure::config(problem));
     }

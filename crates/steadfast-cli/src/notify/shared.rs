@@ -43,9 +43,9 @@ pub(super) type ForwardedApprovals = BTreeMap<String, BTreeSet<String>>;
 /// Progress of this process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
-    /// Versions up to which all messages are delivered or dead letters, by position.
+    /// Versions up to which all messages are delivered or dead letters, by subscription.
     pub(super) settled: SettledVersions,
-    /// Versions that the caches have reached, by position.
+    /// Versions that the caches have reached, by subscription.
     pub(super) reached: SettledVersions,
     /// Counter that increases with each evaluated change and each finished message.
     pub(super) activity: u64,
@@ -59,7 +59,7 @@ pub(super) struct Progress {
 pub(super) struct PublishedState {
     /// Term of the leader.
     pub(super) term: u64,
-    /// Versions up to which all messages are delivered or dead letters, by position.
+    /// Versions up to which all messages are delivered or dead letters, by subscription.
     #[serde(default)]
     pub(super) settled: SettledVersions,
     /// Memory of the mirrors: guards, pending and given approvals, and origins of entries.
@@ -180,10 +180,10 @@ impl SharedState {
     }
 
     /// Publishes the settled versions of this leader: immediately after a change for a rule, and otherwise every ten
-    /// seconds. Positions that are not watched now keep their published versions.
+    /// seconds. Subscriptions that are not watched now keep their published versions.
     pub(super) async fn publish(&mut self, progress: &Progress, memory: String) -> Result<(), String> {
         let mut settled = self.published.settled.clone();
-        settled.extend(progress.settled.iter().map(|(position, version)| (position.clone(), *version)));
+        settled.extend(progress.settled.iter().map(|(subscription, version)| (subscription.clone(), *version)));
         let has_new_memory = memory != self.published.memory;
         let next = PublishedState { term: self.term, settled, memory };
         // Versions also advance with changes that concern no rule. Publishing each version would write the Secret every

@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn unsupported_yaml_is_rejected_without_quotes() {
+    fn error_for_unsupported_yaml_omits_content() {
         for (text, reason) in [
             ("a: [hunter2", "it is not YAML, at line "),
             ("a: hunter2\n---\nb: 1\n", "it has several documents"),

@@ -44,6 +44,9 @@ mod random_disturbances;
 #[cfg(unix)]
 mod registry;
 #[cfg(unix)]
+#[path = "../../../steadfast-targets/tests/mirrors/registry/registry_server.rs"]
+mod registry_server;
+#[cfg(unix)]
 mod removals;
 #[cfg(unix)]
 mod replicas;
@@ -60,9 +63,6 @@ mod sinks;
 mod status;
 #[cfg(unix)]
 mod traffic;
-#[cfg(unix)]
-#[path = "../../../steadfast-targets/tests/mirrors/registry/tree.rs"]
-mod tree;
 mod watch;
 #[cfg(unix)]
 mod watch_changes;

@@ -9,8 +9,8 @@ use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule};
 use tokio::runtime::Runtime;
 
 use crate::haproxy::{eventually, throughout};
+use crate::registry_server::RegistryServer;
 use crate::run::{signal, start, stderr_text, steadfast, temp_path};
-use crate::tree::Tree;
 
 fn pod(name: &str, address: &str) -> Value {
     json!({
@@ -27,10 +27,10 @@ fn items(entries: &[(&str, Value)]) -> BTreeMap<String, Value> {
 #[test]
 fn registry_follows_cluster_and_keeps_foreign_items() {
     let runtime = Runtime::new().expect("a runtime");
-    let (server, tree) =
-        runtime.block_on(async { (ApiServer::start().await.expect("the server starts"), Tree::start().await) });
-    tree.now().token = Some("Bearer hunter2".to_owned());
-    tree.now().put("/services/theirs", json!({"key": "theirs", "owner": "somebody", "value": 1}));
+    let (server, registry) = runtime
+        .block_on(async { (ApiServer::start().await.expect("the server starts"), RegistryServer::start().await) });
+    registry.state().token = Some("Bearer hunter2".to_owned());
+    registry.state().put("/services/theirs", json!({"key": "theirs", "owner": "somebody", "value": 1}));
     let folder = PathBuf::from(temp_path("registry"));
     // Remove files of an earlier test run.
     let _ = std::fs::remove_dir_all(&folder);
@@ -43,7 +43,7 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
          mark = \"story\"\nsecret_headers = {{Authorization = {{file = \"token\"}}}}\n\
          [[rules]]\nname = \"tree\"\nresources = [\"pods\"]\nwhen = \"has(object.status.podIP)\"\nto = [\"tree\"]\n\
          send = \"{{'key': object.metadata.name, 'value': {{'ip': object.status.podIP, 'port': 80}}}}\"\n",
-        tree.url
+        registry.url
     );
     std::fs::write(folder.join("notify.toml"), text).expect("the folder is writable");
     let configuration = folder.join("notify.toml").display().to_string();
@@ -61,7 +61,7 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
             && !output_text.contains("hunter2"),
         "{output_text}"
     );
-    assert_eq!(tree.now().values(), items(&[("theirs", json!(1))]));
+    assert_eq!(registry.state().values(), items(&[("theirs", json!(1))]));
 
     let start_program = || {
         let mut child = start(&["notify", "-c", &configuration]);
@@ -73,7 +73,7 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
     let value = |address: &str| json!({"ip": address, "port": 80});
     let expected_items = items(&[("a", value("10.0.0.1")), ("b", value("10.0.0.2")), ("theirs", json!(1))]);
     let mut program = start_program();
-    eventually("both", || tree.now().values() == expected_items);
+    eventually("both", || registry.state().values() == expected_items);
     signal(&program, "KILL");
     let _ = program.wait();
 
@@ -81,16 +81,16 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
     server.delete_named("pods", "default", "a").expect("the object exists");
     server.faults().respond(RequestRule::any().resource("pods"), InjectedResponse::code(503));
     let mut program = start_program();
-    throughout(Duration::from_secs(2), || assert_eq!(tree.now().values(), expected_items));
+    throughout(Duration::from_secs(2), || assert_eq!(registry.state().values(), expected_items));
     server.faults().clear_rules();
     let remaining_items = items(&[("b", value("10.0.0.2")), ("theirs", json!(1))]);
-    eventually("the remaining entries", || tree.now().values() == remaining_items);
+    eventually("the remaining entries", || registry.state().values() == remaining_items);
     signal(&program, "TERM");
     assert!(program.wait().expect("an exit status").success());
-    assert_eq!(tree.now().values(), remaining_items, "a shutdown removes no entry");
+    assert_eq!(registry.state().values(), remaining_items, "a shutdown removes no entry");
 
     // `check` reports rejected credentials.
-    tree.now().token = Some("another".to_owned());
+    registry.state().token = Some("another".to_owned());
     let output = steadfast(&["notify", "check", "--online", "-c", &configuration]);
     let output_text = stderr_text(&output);
     assert!(

@@ -11,7 +11,7 @@ use super::retries::{RetrySettings, TokenBucket};
 use super::stats::{Durations, WorkqueueStats};
 
 /// Number of a key, valid while the key is tracked.
-pub(super) type Number = u32;
+pub(super) type KeyNumber = u32;
 
 /// State of all tracked keys.
 ///
@@ -20,16 +20,16 @@ pub(super) type Number = u32;
 pub(super) struct Schedule<T> {
     settings: RetrySettings,
     bucket: Option<TokenBucket>,
-    numbers_by_hash: HashTable<Number>,
+    numbers_by_hash: HashTable<KeyNumber>,
     items: Vec<Option<Item<T>>>,
     /// Released numbers. Some may lie beyond the end of `items`, or be reused already.
-    vacant: Vec<Number>,
+    vacant: Vec<KeyNumber>,
     ready: Order,
-    delayed: BTreeMap<Due, Number>,
+    delayed: BTreeMap<Due, KeyNumber>,
     /// Running keys with their start.
-    running: BTreeSet<(Instant, Number)>,
+    running: BTreeSet<(Instant, KeyNumber)>,
     /// Idle keys with failures, by the time of forgetting.
-    idle: BTreeSet<(Instant, Number)>,
+    idle: BTreeSet<(Instant, KeyNumber)>,
     /// Number of running keys with a pending requeue.
     requeue_pending: usize,
     last_sequence: u64,
@@ -90,7 +90,7 @@ struct Delay {
 /// Result of a request for the next key.
 pub(super) enum NextKey<T> {
     /// Key to process.
-    Key(Number, T, Priority),
+    Key(KeyNumber, T, Priority),
     /// No key is ready before this instant. `None` if no key is delayed.
     Later(Option<Instant>),
     /// No key will be ready again.
@@ -134,7 +134,7 @@ impl<T: Clone + Eq> Schedule<T> {
     }
 
     /// Returns the number of a key, and assigns one if necessary.
-    fn number(&mut self, HashedKey { key, hash, group }: HashedKey<T>) -> Number {
+    fn number(&mut self, HashedKey { key, hash, group }: HashedKey<T>) -> KeyNumber {
         if let Some(number) = self.find(&key, hash) {
             // A key that is already tracked is dropped later, outside of the lock.
             self.dropped.push(key);
@@ -142,8 +142,8 @@ impl<T: Clone + Eq> Schedule<T> {
         }
         let item = Item { key, hash, group, state: KeyState::Idle, delay: None, failures: 0, forget_at: None };
         // Numbers above the shrunken length may remain in `vacant`, and are skipped.
-        let is_vacant = |number: &Number| self.items.get(*number as usize).is_some_and(Option::is_none);
-        let number = std::iter::from_fn(|| self.vacant.pop()).find(is_vacant).unwrap_or(self.items.len() as Number);
+        let is_vacant = |number: &KeyNumber| self.items.get(*number as usize).is_some_and(Option::is_none);
+        let number = std::iter::from_fn(|| self.vacant.pop()).find(is_vacant).unwrap_or(self.items.len() as KeyNumber);
         match self.items.get_mut(number as usize) {
             Some(position) => *position = Some(item),
             None => self.items.push(Some(item)),
@@ -153,12 +153,12 @@ impl<T: Clone + Eq> Schedule<T> {
         number
     }
 
-    fn find(&self, key: &T, hash: u64) -> Option<Number> {
-        let has_key = |number: &Number| self.items[*number as usize].as_ref().is_some_and(|item| item.key == *key);
+    fn find(&self, key: &T, hash: u64) -> Option<KeyNumber> {
+        let has_key = |number: &KeyNumber| self.items[*number as usize].as_ref().is_some_and(|item| item.key == *key);
         self.numbers_by_hash.find(hash, has_key).copied()
     }
 
-    fn item(&mut self, number: Number) -> &mut Item<T> {
+    fn item(&mut self, number: KeyNumber) -> &mut Item<T> {
         self.items[number as usize].as_mut().expect(TRACKED)
     }
 
@@ -172,7 +172,7 @@ impl<T: Clone + Eq> Schedule<T> {
         self.add_number(number, priority, now);
     }
 
-    fn add_number(&mut self, number: Number, priority: Priority, since: Instant) {
+    fn add_number(&mut self, number: KeyNumber, priority: Priority, since: Instant) {
         let item = self.items[number as usize].as_mut().expect(TRACKED);
         match item.state {
             KeyState::Idle => {
@@ -216,7 +216,7 @@ impl<T: Clone + Eq> Schedule<T> {
         self.delay(number, priority, now + delay, false);
     }
 
-    fn delay(&mut self, number: Number, priority: Priority, at: Instant, is_retry: bool) {
+    fn delay(&mut self, number: KeyNumber, priority: Priority, at: Instant, is_retry: bool) {
         self.last_sequence += 1;
         let mut delay = Delay { due: (at, self.last_sequence), priority, is_retry };
         let item = self.items[number as usize].as_mut().expect(TRACKED);
@@ -238,7 +238,7 @@ impl<T: Clone + Eq> Schedule<T> {
 
     /// Counts a failure of a running key, and adds the key again after its backoff, or after the wait for the rate
     /// limit if that is longer. Returns this delay.
-    pub(super) fn retry(&mut self, number: Number, priority: Priority, now: Instant, random: u64) -> Duration {
+    pub(super) fn retry(&mut self, number: KeyNumber, priority: Priority, now: Instant, random: u64) -> Duration {
         let settings = self.settings;
         let item = self.item(number);
         item.failures = item.failures.saturating_add(1);
@@ -267,7 +267,7 @@ impl<T: Clone + Eq> Schedule<T> {
     }
 
     /// Same as [`forget`](Self::forget) for a running key.
-    pub(super) fn forget_number(&mut self, number: Number) {
+    pub(super) fn forget_number(&mut self, number: KeyNumber) {
         let item = self.items[number as usize].as_mut().expect(TRACKED);
         item.failures = 0;
         // `forget` cancels only retries. Delays that the caller requested stay.
@@ -310,7 +310,7 @@ impl<T: Clone + Eq> Schedule<T> {
     }
 
     /// Ends the processing of a key.
-    pub(super) fn done(&mut self, number: Number, now: Instant) {
+    pub(super) fn done(&mut self, number: KeyNumber, now: Instant) {
         let item = self.items[number as usize].as_mut().expect(TRACKED);
         let KeyState::Running { since, requeue: pending_requeue } = std::mem::replace(&mut item.state, KeyState::Idle)
         else {
@@ -327,7 +327,7 @@ impl<T: Clone + Eq> Schedule<T> {
     }
 
     /// Removes the entry of an idle key, unless failures must be remembered.
-    fn release(&mut self, number: Number, now: Instant) {
+    fn release(&mut self, number: KeyNumber, now: Instant) {
         let Some(item) = self.items[number as usize].as_mut() else { return };
         // Ready, running and delayed keys are in use.
         if !matches!(item.state, KeyState::Idle) || item.delay.is_some() {
@@ -427,7 +427,7 @@ impl<T: Clone + Eq> Schedule<T> {
     }
 
     pub(super) fn stats(&self, now: Instant) -> WorkqueueStats {
-        let elapsed = |(since, _): &(Instant, Number)| now.since(*since);
+        let elapsed = |(since, _): &(Instant, KeyNumber)| now.since(*since);
         WorkqueueStats {
             depth: self.ready.len() + self.requeue_pending,
             delayed: self.delayed.len(),
@@ -442,6 +442,6 @@ impl<T: Clone + Eq> Schedule<T> {
     }
 }
 
-fn hash_in<T>(items: &[Option<Item<T>>], number: Number) -> u64 {
+fn hash_in<T>(items: &[Option<Item<T>>], number: KeyNumber) -> u64 {
     items[number as usize].as_ref().map_or(0, |item| item.hash)
 }

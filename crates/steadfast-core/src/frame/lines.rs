@@ -56,7 +56,7 @@ impl LineFramer {
             let mut record = self.chunk.split_to(end);
             self.chunk.advance(1);
             // This is the end of an overlong record. Its bytes were scanned and not kept.
-            if self.passes(&record) {
+            if self.skip_if_overlong(&record) {
                 return self.skipped.take().map(|skipped| StreamRecord::Overlong(skipped.end()));
             }
             if !self.partial.is_empty() {
@@ -73,7 +73,7 @@ impl LineFramer {
             }
         }
         let rest = std::mem::take(&mut self.chunk);
-        if !self.passes(&rest) {
+        if !self.skip_if_overlong(&rest) {
             self.partial.extend_from_slice(&rest);
         }
         None
@@ -81,7 +81,7 @@ impl LineFramer {
 
     /// Skips `piece`, the next part of the current record, if the record exceeds the limit. Returns whether `piece` was
     /// skipped.
-    fn passes(&mut self, piece: &[u8]) -> bool {
+    fn skip_if_overlong(&mut self, piece: &[u8]) -> bool {
         if self.skipped.is_none() && self.partial.len() + piece.len() > self.limit {
             let partial = std::mem::take(&mut self.partial);
             self.skipped = Some(Box::new(SkippedRecord::new(self.limit, JsonIdentityScanner::of_record(), &partial)));

@@ -86,7 +86,7 @@ impl Reflector {
 
             Effect::Relist { plan, reason } => self.relist(now, plan, reason, out),
             Effect::ListLater { plan, retry_after } => self.list_later(now, plan, retry_after),
-            Effect::ListComplete { version, fetched } => self.list_complete(now, version, fetched, out),
+            Effect::ListComplete { version, fetched_count } => self.list_complete(now, version, fetched_count, out),
             Effect::ListFailed(failure) => self.list_failed(now, &failure, out),
             Effect::FallBackToPages(reason) => self.fall_back(now, reason, out),
             Effect::DoubtStreamedLists(reason) => {
@@ -318,7 +318,7 @@ impl Reflector {
         &mut self,
         now: Instant,
         version: Option<ResourceVersion>,
-        fetched: Option<usize>,
+        fetched_count: Option<usize>,
         out: &mut Vec<Output>,
     ) {
         let plan = match &self.phase {
@@ -326,7 +326,7 @@ impl Reflector {
             Phase::DeltaListing(list) => list.plan.clone(),
             _ => return,
         };
-        if !self.commit(now, &plan, version, fetched, out) {
+        if !self.commit(now, &plan, version, fetched_count, out) {
             return;
         }
         self.set_stream_open(now);
@@ -341,13 +341,13 @@ impl Reflector {
 
     /// Replaces the content of the store by the staged list, unless the list is older than the store (C4).
     ///
-    /// For a list by difference, `fetched` is the number of objects that were transferred in full.
+    /// For a list by difference, `fetched_count` is the number of objects that were transferred in full.
     fn commit(
         &mut self,
         now: Instant,
         plan: &ListPlan,
         version: Option<ResourceVersion>,
-        fetched: Option<usize>,
+        fetched_count: Option<usize>,
         out: &mut Vec<Output>,
     ) -> bool {
         let reached = self.cache.reached_version();
@@ -370,7 +370,7 @@ impl Reflector {
         out.push(Output::Diagnostic(if initial {
             Diagnostic::Synced { version: version.clone() }
         } else {
-            Diagnostic::Relisted { held: self.cache.version.clone(), version: version.clone(), fetched }
+            Diagnostic::Relisted { held: self.cache.version.clone(), version: version.clone(), fetched: fetched_count }
         }));
         if let ListForm::PagesFallback(fallback) = &plan.form {
             let until = self.requester.remembered_until(now);

@@ -270,7 +270,10 @@ impl DeltaList {
         }
         // Delayed requests return to `unfetched`, so both collections are empty only at the end.
         if self.unfetched.is_empty() && self.requests().next().is_none() {
-            effects.push(Effect::ListComplete { version: self.version.clone(), fetched: Some(self.different_count) });
+            effects.push(Effect::ListComplete {
+                version: self.version.clone(),
+                fetched_count: Some(self.different_count),
+            });
         }
         effects
     }

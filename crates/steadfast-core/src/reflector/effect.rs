@@ -62,8 +62,8 @@ pub(super) enum Effect {
     Relist { plan: ListPlan, reason: Arc<str> },
     /// Request the list after the delay of relists, or after the delay that the server requested.
     ListLater { plan: ListPlan, retry_after: Option<Duration> },
-    /// The list is complete. `fetched` is the number of objects that a list by difference transferred in full.
-    ListComplete { version: Option<ResourceVersion>, fetched: Option<usize> },
+    /// The list is complete. `fetched_count` is the number of objects that a list by difference transferred in full.
+    ListComplete { version: Option<ResourceVersion>, fetched_count: Option<usize> },
     /// The list failed.
     ListFailed(Failure),
     /// The streamed list does not work: request pages immediately.

@@ -46,7 +46,7 @@ pub enum Input {
     ConnectionHealthy(RequestId),
     /// Reports whether the server responds to other requests on the connection of a silent stream, or of a watch
     /// without a response head (R2a).
-    Responsive(RequestId, bool),
+    ResponsivenessChanged(RequestId, bool),
     /// A request failed, or its response ended early.
     Failed(RequestId, Failure),
     /// A caller needs to know whether the cache is current.

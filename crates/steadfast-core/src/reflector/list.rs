@@ -127,7 +127,7 @@ impl List {
         requester: &mut Requester,
     ) -> Effects {
         let Some(token) = meta.continue_token else {
-            return Effect::ListComplete { version: self.paging.version(meta.version), fetched: None }.into();
+            return Effect::ListComplete { version: self.paging.version(meta.version), fetched_count: None }.into();
         };
         if let Err(reason) = self.paging.next_page(&token) {
             return Effect::ListFailed(Failure::unreadable(reason)).into();

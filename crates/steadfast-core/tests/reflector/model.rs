@@ -292,7 +292,7 @@ impl Client {
             }
             Arrival::ConnectionEnding => self.step(Input::ConnectionEnding(id)),
             Arrival::ConnectionHealthy => self.step(Input::ConnectionHealthy(id)),
-            Arrival::Responsive(responsive) => self.step(Input::Responsive(id, responsive)),
+            Arrival::Responsive(responsive) => self.step(Input::ResponsivenessChanged(id, responsive)),
             Arrival::Broke => {
                 self.monitor.response_ended(id);
                 self.step(Input::Failed(id, Failure::unreachable("reset")));

@@ -211,8 +211,8 @@ impl Fixture {
             }
             "ending" => Input::ConnectionEnding(request(rest).0),
             "healthy" => Input::ConnectionHealthy(request(rest).0),
-            "unresponsive" => Input::Responsive(request(rest).0, false),
-            "responsive" => Input::Responsive(request(rest).0, true),
+            "unresponsive" => Input::ResponsivenessChanged(request(rest).0, false),
+            "responsive" => Input::ResponsivenessChanged(request(rest).0, true),
             "differs" => {
                 let (id, rest) = request(rest);
                 Input::Differs(id, identity(rest))

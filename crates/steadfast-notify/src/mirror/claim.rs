@@ -16,7 +16,7 @@ pub(crate) struct ClaimedEntry {
 
 /// Entries of a rule for one object.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct ObjectClaims {
+pub(super) struct ObjectEntries {
     pub(super) object: ObjectId,
     /// The entries, or the reason why the entries are unknown.
     pub(super) entries: Result<Vec<ClaimedEntry>, String>,

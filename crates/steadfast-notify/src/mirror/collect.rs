@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use steadfast_targets::{ExistenceCheck, ObjectId, UncertainOrigins};
 
-use super::claim::{ClaimedEntry, ObjectClaims};
-use super::view::ExistenceSnapshot;
+use super::claim::{ClaimedEntry, ObjectEntries};
+use super::input::ExistenceSnapshot;
 
 /// Maximum number of entries of one group in a mirror. Further objects of the group are skipped and reported.
 const MAX_GROUP_ENTRIES: usize = 20_000;
@@ -22,18 +22,18 @@ pub(crate) struct CollectedEntries {
     pub(crate) existence_check: Option<ExistenceCheck>,
 }
 
-/// Collects the entries in `object_claims`, in this order.
+/// Collects the entries in `object_entries`, in this order.
 ///
 /// `clusters` are all clusters of the mirror, each with an optional reason why objects may be stale. Only entries of
 /// such a cluster, and entries of an object with unknown entries, are uncertain.
 pub(super) fn collect<'a>(
-    object_claims: impl Iterator<Item = &'a ObjectClaims>,
+    object_entries: impl Iterator<Item = &'a ObjectEntries>,
     clusters: &BTreeMap<String, Option<Arc<str>>>,
     existence_snapshots: Vec<ExistenceSnapshot>,
 ) -> CollectedEntries {
     let mut collected_entries = CollectedEntries::default();
     let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
-    for ObjectClaims { object, entries } in object_claims {
+    for ObjectEntries { object, entries } in object_entries {
         match entries {
             Ok(claims) => {
                 let size = claims.first().map(|claim| sizes.entry(&claim.origin.group).or_default());
@@ -86,12 +86,12 @@ mod tests {
         ObjectId { cluster: "c".into(), name: name.into(), ..ObjectId::default() }
     }
 
-    fn claims_of_object(name: &str, group: &str, port: u16) -> ObjectClaims {
+    fn entries_of_object(name: &str, group: &str, port: u16) -> ObjectEntries {
         let value = json!({"key": name, "address": "10.0.0.1", "port": port});
         let origin = Arc::new(Origin { group: group.into(), object: object(name), uid: String::new() });
         let read = entries(&value, SERVER, &Value::Null, name).expect("an entry");
         let claims = read.into_iter().map(|entry| ClaimedEntry { entry, origin: origin.clone() }).collect();
-        ObjectClaims { object: object(name), entries: Ok(claims) }
+        ObjectEntries { object: object(name), entries: Ok(claims) }
     }
 
     fn certain_clusters() -> BTreeMap<String, Option<Arc<str>>> {
@@ -100,8 +100,8 @@ mod tests {
 
     #[test]
     fn failing_object_affects_only_itself() {
-        let failing = ObjectClaims { object: object("b"), entries: Err("x".to_owned()) };
-        let all = [claims_of_object("a", "g", 1), failing, claims_of_object("c", "g", 2)];
+        let failing = ObjectEntries { object: object("b"), entries: Err("x".to_owned()) };
+        let all = [entries_of_object("a", "g", 1), failing, entries_of_object("c", "g", 2)];
         let collected_entries = collect(all.iter(), &certain_clusters(), Vec::new());
         assert_eq!(collected_entries.claims.iter().map(|claim| &*claim.entry.key).collect::<Vec<_>>(), ["a", "c"]);
         assert_eq!(collected_entries.uncertain_origins.objects.keys().collect::<Vec<_>>(), [&object("b")]);
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn stale_cluster_affects_only_itself() {
         let clusters = [("c".to_owned(), None), ("d".to_owned(), Some("stale".into()))].into();
-        let collected_entries = collect([claims_of_object("a", "g", 1)].iter(), &clusters, Vec::new());
+        let collected_entries = collect([entries_of_object("a", "g", 1)].iter(), &clusters, Vec::new());
         assert_eq!(collected_entries.uncertain_origins.clusters, [("d".to_owned(), "stale".into())].into());
         assert_eq!(collected_entries.uncertain_origins.sources.len(), 2);
         assert!(collect([].iter(), &BTreeMap::new(), Vec::new()).doubt.is_some());
@@ -119,9 +119,9 @@ mod tests {
 
     #[test]
     fn oversized_group_skips_only_own_objects() {
-        let mut all: Vec<ObjectClaims> =
-            (0..=MAX_GROUP_ENTRIES).map(|number| claims_of_object(&format!("{number:06}"), "large", 1)).collect();
-        all.push(claims_of_object("z", "small", 1));
+        let mut all: Vec<ObjectEntries> =
+            (0..=MAX_GROUP_ENTRIES).map(|number| entries_of_object(&format!("{number:06}"), "large", 1)).collect();
+        all.push(entries_of_object("z", "small", 1));
         let collected_entries = collect(all.iter(), &certain_clusters(), Vec::new());
         assert_eq!(collected_entries.claims.len(), MAX_GROUP_ENTRIES + 1);
         assert_eq!(collected_entries.uncertain_origins.objects.len(), 1);

@@ -1,6 +1,6 @@
-//! Views of clusters for a mirror, added and changed while the mirror runs.
+//! Inputs of clusters for a mirror, added and changed while the mirror runs.
 //!
-//! A mirror starts before any cluster has responded. The views of a cluster are set when the cluster is available.
+//! A mirror starts before any cluster has responded. The inputs of a cluster are set when the cluster is available.
 //! Until then the feed lists the cluster as missing, so that entries of the cluster are not removed.
 
 use std::collections::BTreeMap;
@@ -9,32 +9,32 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
-use super::view::MirrorView;
+use super::input::MirrorInput;
 use crate::rule::CompiledRule;
 use crate::rule_source::{ClusterInformers, RuleSource};
 
-/// Parameters of a view, sufficient to create the view again after a restart of the mirror's task.
+/// Parameters of an input, sufficient to create the input again after a restart of the mirror's task.
 #[derive(Clone)]
-pub struct MirrorViewSource {
+pub struct MirrorInputSource {
     /// Informers of the cluster.
     pub cluster_informers: ClusterInformers,
     /// Watched resource and scope.
     pub source: RuleSource,
-    /// Rule of the view.
+    /// Rule of the input.
     pub rule: Arc<CompiledRule>,
 }
 
-/// Views of one cluster.
+/// Inputs of one cluster.
 #[derive(Clone, Default)]
-struct ClusterViews {
-    sources: Vec<MirrorViewSource>,
+struct ClusterInputs {
+    sources: Vec<MirrorInputSource>,
     missing: Option<String>,
 }
 
-/// Views of one mirror, by cluster. Clones share the content.
+/// Inputs of one mirror, by cluster. Clones share the content.
 #[derive(Clone)]
 pub struct MirrorFeed {
-    clusters: Arc<Mutex<BTreeMap<String, ClusterViews>>>,
+    clusters: Arc<Mutex<BTreeMap<String, ClusterInputs>>>,
     version: watch::Sender<u64>,
 }
 
@@ -45,39 +45,39 @@ impl Default for MirrorFeed {
 }
 
 impl MirrorFeed {
-    /// Sets the expected clusters. New clusters are missing until a call of [`set`](Self::set). Views of other clusters
+    /// Sets the expected clusters. New clusters are missing until a call of [`set`](Self::set). Inputs of other clusters
     /// are dropped.
     pub fn expect<'a>(&self, clusters: impl IntoIterator<Item = &'a str>) {
         {
-            let mut views = self.lock();
-            // Clusters that left the configuration are dropped with their views.
-            let mut previous = std::mem::take(&mut *views);
+            let mut inputs = self.lock();
+            // Clusters that left the configuration are dropped with their inputs.
+            let mut previous = std::mem::take(&mut *inputs);
             for cluster in clusters {
-                let cluster_views = previous.remove(cluster).unwrap_or_else(|| ClusterViews {
+                let cluster_inputs = previous.remove(cluster).unwrap_or_else(|| ClusterInputs {
                     missing: Some("the cluster has not responded yet".to_owned()),
-                    ..ClusterViews::default()
+                    ..ClusterInputs::default()
                 });
-                views.insert(cluster.to_owned(), cluster_views);
+                inputs.insert(cluster.to_owned(), cluster_inputs);
             }
         }
         self.changed();
     }
 
-    /// Replaces the views of `cluster`. `missing` is the reason why the views may be incomplete. Ignored for a cluster
+    /// Replaces the inputs of `cluster`. `missing` is the reason why the inputs may be incomplete. Ignored for a cluster
     /// that is not expected.
-    pub fn set(&self, cluster: &str, sources: Vec<MirrorViewSource>, missing: Option<String>) {
-        if let Some(cluster_views) = self.lock().get_mut(cluster) {
-            *cluster_views = ClusterViews { sources, missing };
+    pub fn set(&self, cluster: &str, sources: Vec<MirrorInputSource>, missing: Option<String>) {
+        if let Some(cluster_inputs) = self.lock().get_mut(cluster) {
+            *cluster_inputs = ClusterInputs { sources, missing };
         }
         self.changed();
     }
 
-    /// Returns the clusters with incomplete views, with reasons.
+    /// Returns the clusters with incomplete inputs, with reasons.
     pub fn missing(&self) -> BTreeMap<String, String> {
         let clusters = self.lock();
         let missing = clusters
             .iter()
-            .filter_map(|(cluster, cluster_views)| Some((cluster.clone(), cluster_views.missing.clone()?)));
+            .filter_map(|(cluster, cluster_inputs)| Some((cluster.clone(), cluster_inputs.missing.clone()?)));
         missing.collect()
     }
 
@@ -86,25 +86,25 @@ impl MirrorFeed {
         self.version.subscribe()
     }
 
-    /// Updates `views` to the content of the feed, in the order of the rules. Existing views are reused with their
-    /// state. Returns the clusters with views that could not be started, with reasons.
-    pub(super) fn update(&self, views: &mut Vec<MirrorView>) -> BTreeMap<String, String> {
+    /// Updates `inputs` to the content of the feed, in the order of the rules. Existing inputs are reused with their
+    /// state. Returns the clusters with inputs that could not be started, with reasons.
+    pub(super) fn update(&self, inputs: &mut Vec<MirrorInput>) -> BTreeMap<String, String> {
         // Copied, so that no lock is held while starting informers.
-        let mut sources: Vec<MirrorViewSource> =
-            self.lock().values().flat_map(|cluster_views| cluster_views.sources.clone()).collect();
+        let mut sources: Vec<MirrorInputSource> =
+            self.lock().values().flat_map(|cluster_inputs| cluster_inputs.sources.clone()).collect();
         sources.sort_by_key(|source| source.rule.number);
-        let (mut previous, mut failed) = (std::mem::take(views), BTreeMap::new());
-        for MirrorViewSource { cluster_informers, source, rule } in sources {
-            // A view is reused if nothing relevant changed, with its caches and its evaluated entries.
+        let (mut previous, mut failed) = (std::mem::take(inputs), BTreeMap::new());
+        for MirrorInputSource { cluster_informers, source, rule } in sources {
+            // An input is reused if nothing relevant changed, with its caches and its evaluated entries.
             if let Some(at) =
-                previous.iter().position(|view| view.has_source_and_rule(&cluster_informers, &source, &rule))
+                previous.iter().position(|input| input.has_source_and_rule(&cluster_informers, &source, &rule))
             {
-                views.push(previous.swap_remove(at));
+                inputs.push(previous.swap_remove(at));
                 continue;
             }
             let (cluster, resource) = (source.cluster.clone(), source.resource_name());
-            match MirrorView::start(&cluster_informers, source, rule) {
-                Ok(view) => views.push(view),
+            match MirrorInput::start(&cluster_informers, source, rule) {
+                Ok(input) => inputs.push(input),
                 Err(reason) => drop(failed.insert(cluster, format!("{resource}: {reason}"))),
             }
         }
@@ -115,7 +115,7 @@ impl MirrorFeed {
         self.version.send_modify(|version| *version += 1);
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, ClusterViews>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, ClusterInputs>> {
         // No code panics under this lock.
         self.clusters.lock()
     }

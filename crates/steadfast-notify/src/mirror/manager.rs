@@ -14,8 +14,8 @@ use super::collect::{CollectedEntries, collect, first_unknown};
 use super::driver::{AnyMirror, MirrorConditions, MirrorPreview, MirrorSinkStatus};
 use super::feed::MirrorFeed;
 use super::grouping::Grouping;
-use super::open::{Opening, Openings};
-use super::view::MirrorView;
+use super::input::MirrorInput;
+use super::open::{OpenedMirror, OpenedMirrors};
 use crate::engine_event::{EngineEvent, EventCallback};
 use crate::entry_fields::EntryFields;
 use crate::wake::wake_on_changes;
@@ -61,11 +61,11 @@ impl MirrorManager {
     /// mirror ends. The value of the task is the reason.
     pub(super) fn start(
         name: String,
-        opening: Opening,
+        opened_mirror: OpenedMirror,
         feed: MirrorFeed,
         context: MirrorContext,
     ) -> (Self, JoinHandle<String>) {
-        let Opening { driver, settings, entry_fields, grouping } = opening;
+        let OpenedMirror { driver, settings, entry_fields, grouping } = opened_mirror;
         let settings = MirrorSettings { gate: context.gate.clone(), instance: context.instance.clone(), ..settings };
         let report_commands = context.report_commands.clone().map(|dry_run| {
             let name = name.clone();
@@ -76,8 +76,8 @@ impl MirrorManager {
             name,
             mirror: mirror.clone(),
             feed,
-            views: Vec::new(),
-            failed_views: BTreeMap::new(),
+            inputs: Vec::new(),
+            failed_inputs: BTreeMap::new(),
             watch_tasks: JoinSet::new(),
             entry_fields,
             grouping,
@@ -107,24 +107,24 @@ impl Drop for MirrorManager {
     }
 }
 
-/// Previews the next steps of all opened mirrors, with the `views` of each mirror by name. The result for a mirror is
+/// Previews the next steps of all opened mirrors, with the `inputs` of each mirror by name. The result for a mirror is
 /// an error with the reason if the target cannot be read. Waits at most `limit` for the caches.
 pub async fn preview_mirrors(
-    openings: &Openings,
-    mut views: BTreeMap<String, Vec<MirrorView>>,
+    opened_mirrors: &OpenedMirrors,
+    mut inputs: BTreeMap<String, Vec<MirrorInput>>,
     memory: &MirrorMemory,
     limit: Duration,
 ) -> BTreeMap<String, Result<MirrorPreview, Arc<str>>> {
     let mut previews = BTreeMap::new();
     let deadline = Instant::now() + limit;
-    for (name, Opening { driver, settings, entry_fields, grouping }) in &openings.0 {
-        let mut views = views.remove(name).unwrap_or_default();
-        // All views share one deadline.
-        for view in &views {
-            view.wait_until_fresh(deadline.saturating_duration_since(Instant::now())).await;
+    for (name, OpenedMirror { driver, settings, entry_fields, grouping }) in &opened_mirrors.0 {
+        let mut inputs = inputs.remove(name).unwrap_or_default();
+        // All inputs share one deadline.
+        for input in &inputs {
+            input.wait_until_fresh(deadline.saturating_duration_since(Instant::now())).await;
         }
-        let (_, clusters) = catch_up_views(&mut views, entry_fields, grouping).await;
-        let preview = driver.preview(name, settings, memory, &collect_views(&views, &clusters)).await;
+        let (_, clusters) = catch_up_inputs(&mut inputs, entry_fields, grouping).await;
+        let preview = driver.preview(name, settings, memory, &collect_inputs(&inputs, &clusters)).await;
         previews.insert(name.clone(), preview);
     }
     previews
@@ -133,36 +133,36 @@ pub async fn preview_mirrors(
 /// Clusters of a mirror, each with the reason if objects may be stale.
 type ClusterDoubts = BTreeMap<String, Option<Arc<str>>>;
 
-/// Evaluates changed objects of all views. Returns true if any object was evaluated, and each cluster with its doubt,
+/// Evaluates changed objects of all inputs. Returns true if any object was evaluated, and each cluster with its doubt,
 /// if any.
-async fn catch_up_views(
-    views: &mut [MirrorView],
+async fn catch_up_inputs(
+    inputs: &mut [MirrorInput],
     entry_fields: EntryFields,
     grouping: &Grouping,
 ) -> (bool, ClusterDoubts) {
-    views.iter_mut().for_each(MirrorView::confirm);
+    inputs.iter_mut().for_each(MirrorInput::confirm);
     let mut clusters = ClusterDoubts::new();
     // Doubt is checked before and after: without doubt at both times, the cache was certain in between.
-    let mut record_doubt = |views: &[MirrorView]| {
-        for view in views {
-            let doubt = clusters.entry(view.cluster().to_owned()).or_default();
-            *doubt = doubt.take().or_else(|| view.doubt().map(Arc::from));
+    let mut record_doubt = |inputs: &[MirrorInput]| {
+        for input in inputs {
+            let doubt = clusters.entry(input.cluster().to_owned()).or_default();
+            *doubt = doubt.take().or_else(|| input.doubt().map(Arc::from));
         }
     };
-    record_doubt(views);
+    record_doubt(inputs);
     let mut has_changes = false;
-    for view in &mut *views {
-        has_changes |= view.catch_up(entry_fields, grouping).await;
+    for input in &mut *inputs {
+        has_changes |= input.catch_up(entry_fields, grouping).await;
     }
-    record_doubt(views);
+    record_doubt(inputs);
     (has_changes, clusters)
 }
 
-fn collect_views(views: &[MirrorView], clusters: &ClusterDoubts) -> CollectedEntries {
+fn collect_inputs(inputs: &[MirrorInput], clusters: &ClusterDoubts) -> CollectedEntries {
     collect(
-        views.iter().flat_map(MirrorView::object_claims),
+        inputs.iter().flat_map(MirrorInput::object_entries),
         clusters,
-        views.iter().filter_map(MirrorView::existence_snapshot).collect(),
+        inputs.iter().filter_map(MirrorInput::existence_snapshot).collect(),
     )
 }
 
@@ -170,9 +170,9 @@ struct CollectorTask {
     name: String,
     mirror: Arc<dyn AnyMirror>,
     feed: MirrorFeed,
-    views: Vec<MirrorView>,
-    /// Clusters with views that could not be started, with reasons.
-    failed_views: BTreeMap<String, String>,
+    inputs: Vec<MirrorInput>,
+    /// Clusters with inputs that could not be started, with reasons.
+    failed_inputs: BTreeMap<String, String>,
     /// Tasks that wake this task.
     watch_tasks: JoinSet<()>,
     entry_fields: EntryFields,
@@ -202,20 +202,21 @@ impl CollectorTask {
             }
             let started = Instant::now();
             let has_feed_changed = feed_changes.has_changed().unwrap_or_default();
-            if has_feed_changed || !self.failed_views.is_empty() {
+            if has_feed_changed || !self.failed_inputs.is_empty() {
                 // Marked before the update: a change during the update causes another pass.
                 feed_changes.mark_unchanged();
-                self.failed_views = self.feed.update(&mut self.views);
+                self.failed_inputs = self.feed.update(&mut self.inputs);
                 self.watch_tasks = self.spawn_watch_tasks(&wake_signal, feed_changes.clone());
             }
-            let (has_changes, mut clusters) = catch_up_views(&mut self.views, self.entry_fields, &self.grouping).await;
-            // A cluster with missing views is uncertain: entries of the cluster may exist in the target.
-            for (cluster, reason) in self.feed.missing().into_iter().chain(self.failed_views.clone()) {
+            let (has_changes, mut clusters) =
+                catch_up_inputs(&mut self.inputs, self.entry_fields, &self.grouping).await;
+            // A cluster with missing inputs is uncertain: entries of the cluster may exist in the target.
+            for (cluster, reason) in self.feed.missing().into_iter().chain(self.failed_inputs.clone()) {
                 clusters.insert(cluster, Some(reason.into()));
             }
             // Without any change, the desired state stays valid. The mirror still compares the target periodically.
             if has_feed_changed || has_changes || reported_clusters.as_ref() != Some(&clusters) {
-                let mut collected_entries = collect_views(&self.views, &clusters);
+                let mut collected_entries = collect_inputs(&self.inputs, &clusters);
                 let invalid = self.mirror.set_desired(&collected_entries);
                 collected_entries.uncertain_origins.objects.extend(invalid);
                 self.report_objects(&collected_entries);
@@ -230,9 +231,9 @@ impl CollectorTask {
         }
     }
 
-    /// Starts tasks that wake the mirror when a view or the feed changes.
+    /// Starts tasks that wake the mirror when an input or the feed changes.
     fn spawn_watch_tasks(&self, wake_signal: &Arc<Notify>, mut feed_changes: watch::Receiver<u64>) -> JoinSet<()> {
-        let mut watch_tasks = wake_on_changes(self.views.iter().flat_map(MirrorView::changed), wake_signal);
+        let mut watch_tasks = wake_on_changes(self.inputs.iter().flat_map(MirrorInput::changed), wake_signal);
         let wake_signal = wake_signal.clone();
         watch_tasks.spawn(async move {
             if feed_changes.changed().await.is_ok() {

@@ -17,16 +17,16 @@ use crate::plan::Plan;
 use crate::problem::{Problem, Problems};
 
 /// Opened mirrors of a plan, without connections.
-pub struct Openings(pub(super) BTreeMap<String, Opening>);
+pub struct OpenedMirrors(pub(super) BTreeMap<String, OpenedMirror>);
 
-pub(super) struct Opening {
+pub(super) struct OpenedMirror {
     pub(super) driver: Box<dyn AnyDriver>,
     pub(super) settings: MirrorSettings,
     pub(super) entry_fields: EntryFields,
     pub(super) grouping: Grouping,
 }
 
-impl Openings {
+impl OpenedMirrors {
     /// Opens all mirrors of `plan`.
     ///
     /// # Errors
@@ -55,11 +55,11 @@ impl Openings {
         ok_or_problems((), errors.map(|unopened| unopened.problem).collect())
     }
 
-    async fn open_each(plan: &Plan) -> (BTreeMap<String, Opening>, Vec<UnopenedMirror>) {
+    async fn open_each(plan: &Plan) -> (BTreeMap<String, OpenedMirror>, Vec<UnopenedMirror>) {
         let (mut opened, mut unopened) = (BTreeMap::new(), Vec::new());
         for name in plan.mirrors() {
             match open(plan, name).await {
-                Ok(opening) => drop(opened.insert(name.to_owned(), opening)),
+                Ok(opened_mirror) => drop(opened.insert(name.to_owned(), opened_mirror)),
                 Err(reason) => unopened.push(reason),
             }
         }
@@ -70,7 +70,7 @@ impl Openings {
     pub(crate) async fn unreadable_targets(&self, limit: Duration) -> Vec<(String, Arc<str>)> {
         // The memory is volatile, because the check must not store anything about the target.
         let (mut unreadable, memory, no_entries) = (Vec::new(), MirrorMemory::volatile(), CollectedEntries::default());
-        for (name, Opening { driver, settings, .. }) in &self.0 {
+        for (name, OpenedMirror { driver, settings, .. }) in &self.0 {
             let preview = driver.preview(name, settings, &memory, &no_entries);
             match timeout(limit, preview).await {
                 Ok(Ok(_)) => {}
@@ -95,7 +95,7 @@ pub(super) struct UnopenedMirror {
 }
 
 /// Opens the mirror `name` of `plan` without connecting to the target.
-pub(super) async fn open(plan: &Plan, name: &str) -> Result<Opening, UnopenedMirror> {
+pub(super) async fn open(plan: &Plan, name: &str) -> Result<OpenedMirror, UnopenedMirror> {
     let not_a_mirror = || UnopenedMirror {
         problem: plan.problem_with_sink(name, "this sink is not a mirror", "use the name of a mirror"),
         has_external_cause: false,
@@ -105,7 +105,7 @@ pub(super) async fn open(plan: &Plan, name: &str) -> Result<Opening, UnopenedMir
     match drivers::open(name, sink, &plan.folder).await {
         Ok(Some(driver)) => {
             let grouping = Grouping::new(plan.groups.get(name).cloned());
-            Ok(Opening { driver, settings: settings(sink), entry_fields, grouping })
+            Ok(OpenedMirror { driver, settings: settings(sink), entry_fields, grouping })
         }
         Ok(None) => Err(not_a_mirror()),
         Err(OpenError { path, description, remedy, has_external_cause }) => {

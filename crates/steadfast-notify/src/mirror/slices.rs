@@ -1,4 +1,4 @@
-//! Entries of a rule that mirrors endpoints of Services, merged from all `EndpointSlice`s of a view.
+//! Entries of a rule that mirrors endpoints of Services, merged from all `EndpointSlice`s of an input.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use steadfast::ObjectKey;
 use steadfast_targets::{ObjectId, Origin};
 
-use super::claim::{ClaimedEntry, ObjectClaims};
+use super::claim::{ClaimedEntry, ObjectEntries};
 use super::entry::{Entry, entries};
 use super::grouping::Grouping;
 use crate::change::EventSubject;
@@ -36,11 +36,11 @@ pub(super) fn claims(
     Ok(claims.collect())
 }
 
-/// `EndpointSlice`s of a view, and the entries of their endpoints.
+/// `EndpointSlice`s of an input, and the entries of their endpoints.
 #[derive(Default)]
 pub(super) struct SliceSet {
     slices: BTreeMap<ObjectKey, Result<EndpointSlice, String>>,
-    object_claims: Vec<ObjectClaims>,
+    object_entries: Vec<ObjectEntries>,
     live_objects: Arc<LiveObjects>,
 }
 
@@ -54,8 +54,8 @@ impl SliceSet {
     }
 
     /// Returns the entries of each endpoint.
-    pub(super) fn object_claims(&self) -> &[ObjectClaims] {
-        &self.object_claims
+    pub(super) fn object_entries(&self) -> &[ObjectEntries] {
+        &self.object_entries
     }
 
     /// Returns the endpoints that are not terminating. `None` if any slice is malformed, since its endpoints are
@@ -81,9 +81,12 @@ impl SliceSet {
         };
         let unreadable = self.slices.iter().filter_map(|(key, slice)| {
             let reason = slice.as_ref().err()?.clone();
-            Some(ObjectClaims { object: object(key.namespace().unwrap_or_default(), key.name()), entries: Err(reason) })
+            Some(ObjectEntries {
+                object: object(key.namespace().unwrap_or_default(), key.name()),
+                entries: Err(reason),
+            })
         });
-        let mut object_claims: Vec<ObjectClaims> = unreadable.collect();
+        let mut object_entries: Vec<ObjectEntries> = unreadable.collect();
         let mut live_objects = LiveObjects::new();
         let slices = self.slices.values().filter_map(|slice| slice.as_ref().ok());
         for endpoint in source.resolve(&source_id.cluster, slices, entry_fields) {
@@ -105,9 +108,9 @@ impl SliceSet {
             let metadata = json!({"namespace": subject.namespace, "name": subject.name, "uid": uid});
             let pod = json!({"metadata": metadata});
             let claims = parsed.and_then(|parsed| claims(parsed, grouping, &subject, &pod, &object));
-            object_claims.push(ObjectClaims { object, entries: claims });
+            object_entries.push(ObjectEntries { object, entries: claims });
         }
-        self.object_claims = object_claims;
+        self.object_entries = object_entries;
         self.live_objects = Arc::new(live_objects);
     }
 }

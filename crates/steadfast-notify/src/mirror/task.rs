@@ -12,7 +12,7 @@ use super::credentials::Credentials;
 use super::driver::{BoxedFuture, MirrorSinkStatus};
 use super::feed::MirrorFeed;
 use super::manager::{MirrorContext, MirrorManager};
-use super::open::{Opening, UnopenedMirror, open};
+use super::open::{OpenedMirror, UnopenedMirror, open};
 use crate::engine_event::EngineEvent;
 use crate::plan::Plan;
 use crate::supervise::{Supervised, Supervisor};
@@ -27,7 +27,7 @@ const OPEN_MAX_DELAY: Duration = Duration::from_secs(30);
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Function that opens the target of a mirror.
-type Open = dyn Fn() -> BoxedFuture<'static, Result<Opening, UnopenedMirror>> + Send + Sync;
+type Open = dyn Fn() -> BoxedFuture<'static, Result<OpenedMirror, UnopenedMirror>> + Send + Sync;
 
 /// Functions to open a mirror and to read the credentials.
 #[derive(Clone)]
@@ -99,7 +99,7 @@ impl MirrorTask {
             let (plan, name) = (plan.clone(), name.to_owned());
             move || plan.sinks.get(&name).map(|sink| Credentials::read(sink, &plan.folder)).unwrap_or_default()
         };
-        let open = move || -> BoxedFuture<'static, Result<Opening, UnopenedMirror>> {
+        let open = move || -> BoxedFuture<'static, Result<OpenedMirror, UnopenedMirror>> {
             let (plan, mirror_name) = (plan.clone(), mirror_name.clone());
             Box::pin(async move { open(&plan, &mirror_name).await })
         };
@@ -107,7 +107,7 @@ impl MirrorTask {
     }
 
     fn start_with(
-        open: impl Fn() -> BoxedFuture<'static, Result<Opening, UnopenedMirror>> + Send + Sync + 'static,
+        open: impl Fn() -> BoxedFuture<'static, Result<OpenedMirror, UnopenedMirror>> + Send + Sync + 'static,
         credentials: impl Fn() -> Credentials + Send + Sync + 'static,
         name: &str,
         feed: MirrorFeed,
@@ -171,15 +171,15 @@ async fn run(
     stop_earlier(&slot).await;
     // Read before opening the mirror, so that a change in between is detected afterwards.
     let mut credentials = opener.read_credentials().await;
-    let mut opening = open_with_retry(&*opener.open, &name, &slot, &context).await;
+    let mut opened_mirror = open_with_retry(&*opener.open, &name, &slot, &context).await;
     loop {
-        let (manager, mut ended) = MirrorManager::start(name.clone(), opening, feed.clone(), context.clone());
+        let (manager, mut ended) = MirrorManager::start(name.clone(), opened_mirror, feed.clone(), context.clone());
         slot.set(Some(Arc::new(manager)));
         let reopened = async {
             loop {
                 credentials.wait_for_change().await;
                 match (opener.open)().await {
-                    Ok(opening) => return opening,
+                    Ok(opened_mirror) => return opened_mirror,
                     // Continue with the current credentials. A file may be partially written, and is read again later.
                     Err(unopened) => {
                         (context.report)(EngineEvent::CredentialsUnusable {
@@ -190,14 +190,14 @@ async fn run(
                 }
             }
         };
-        opening = tokio::select! {
+        opened_mirror = tokio::select! {
             ended = &mut ended => match ended {
                 Ok(reason) => return reason,
                 // The supervisor reports the panic under the name of the mirror.
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                 Err(error) => return error.to_string(),
             },
-            opening = reopened => opening,
+            opened_mirror = reopened => opened_mirror,
         };
         // The old mirror stops before the new one starts, so that one writer acts at a time.
         stop_earlier(&slot).await;
@@ -215,16 +215,16 @@ async fn stop_earlier(slot: &MirrorSlot) {
 }
 
 /// Opens the mirror. Retries until success.
-async fn open_with_retry(open: &Open, name: &str, slot: &MirrorSlot, context: &MirrorContext) -> Opening {
+async fn open_with_retry(open: &Open, name: &str, slot: &MirrorSlot, context: &MirrorContext) -> OpenedMirror {
     let (mut last_reported, mut delay) = (None, OPEN_INITIAL_DELAY);
     loop {
         let reason = match open().await {
-            Ok(opening) => {
+            Ok(opened_mirror) => {
                 if last_reported.is_some() {
                     (context.report)(EngineEvent::SinkOpened { sink: name.to_owned() });
                 }
                 *slot.open_failure.lock() = None;
-                return opening;
+                return opened_mirror;
             }
             Err(unopened) => unopened.problem.to_string(),
         };
@@ -342,14 +342,14 @@ mod tests {
                 (engine_events.clone(), Arc::new(AtomicU32::new(panics)), AtomicU32::new(unopened));
             let report: Arc<crate::engine_event::EventCallback> = Arc::new(move |event| event_log.lock().push(event));
             let desired_log = desired.clone();
-            let open = move || -> BoxedFuture<'static, Result<Opening, UnopenedMirror>> {
+            let open = move || -> BoxedFuture<'static, Result<OpenedMirror, UnopenedMirror>> {
                 let remaining_failures =
                     remaining_failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |remaining_failures| {
                         remaining_failures.checked_sub(1)
                     });
                 let (panics, desired) = (panics.clone(), desired_log.clone());
                 let driver = Box::new(InjectedMirror { panics, desired, has_ended });
-                let opening = Opening {
+                let opened_mirror = OpenedMirror {
                     driver,
                     settings: MirrorSettings::default(),
                     entry_fields: SERVER,
@@ -366,7 +366,7 @@ mod tests {
                     if remaining_failures.is_ok() {
                         Err(UnopenedMirror { problem, has_external_cause: true })
                     } else {
-                        Ok(opening)
+                        Ok(opened_mirror)
                     }
                 })
             };

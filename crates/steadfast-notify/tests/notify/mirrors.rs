@@ -1,6 +1,6 @@
 //! Errors in mirror configurations, with positions and remedies.
 
-use steadfast_notify::{Openings, Plan};
+use steadfast_notify::{OpenedMirrors, Plan};
 use tokio::runtime::Runtime;
 
 use crate::folder::Folder;
@@ -28,7 +28,7 @@ fn errors_in(file: &str, text: &str) -> Option<String> {
     match Plan::read(file, text) {
         Ok(plan) => Runtime::new()
             .expect("a runtime")
-            .block_on(Openings::open_all(&plan))
+            .block_on(OpenedMirrors::open_all(&plan))
             .err()
             .map(|problems| problems.to_string()),
         Err(problems) => Some(problems.to_string()),

@@ -41,7 +41,7 @@ pub(crate) fn delivery(event: &DurableEvent<Lazy<ConfigMap>>) -> Delivery {
 }
 
 /// Adds the handler `mirror` with the actions that `action` selects.
-pub(crate) fn register_mirror(
+pub(crate) fn register_durable_handler(
     program: &ProgramRun,
     log: &Log,
     action: impl Fn(&DurableEvent<Lazy<ConfigMap>>) -> HandlerAction + Send + Sync + 'static,
@@ -90,7 +90,7 @@ async fn start_first_run(folder: &Folder) -> Result<(ApiServer, ProgramRun, Log)
     }
     let program = ProgramRun::start(&server, &folder.file(), 1).await?;
     let log = Log::default();
-    register_mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    register_durable_handler(&program, &log, |_| HandlerAction::Acknowledge)?;
     program.settle(&server).await?;
     pause(5).await;
     assert_eq!(delivered_events(&log), ["+ a", "+ b"]);
@@ -113,7 +113,7 @@ async fn acknowledged_events_are_not_repeated() -> Result<(), TestError> {
     server.create(&config_map("b", "again"))?;
 
     let program = ProgramRun::start(&server, &path, 2).await?;
-    register_mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    register_durable_handler(&program, &log, |_| HandlerAction::Acknowledge)?;
     program.settle(&server).await?;
     pause(5).await;
     let mut new_events = delivered_events(&log)[2..].to_vec();
@@ -134,7 +134,7 @@ async fn deletion_found_by_list_is_delivered() -> Result<(), TestError> {
     server.faults().expire_events();
 
     let program = ProgramRun::start(&server, &path, 2).await?;
-    register_mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    register_durable_handler(&program, &log, |_| HandlerAction::Acknowledge)?;
     program.settle(&server).await?;
     pause(5).await;
     assert_eq!(delivered_events(&log)[2..], ["- a"]);
@@ -151,7 +151,7 @@ async fn unacknowledged_event_keeps_id_in_next_run() -> Result<(), TestError> {
     let stuck_log = Log::default();
     let path = program.simulate_kill(&folder)?;
     let program = ProgramRun::start(&server, &path, 2).await?;
-    register_mirror(&program, &stuck_log, |_| HandlerAction::Fail)?;
+    register_durable_handler(&program, &stuck_log, |_| HandlerAction::Fail)?;
     program.settle(&server).await?;
     pause(1).await;
     let path = program.simulate_kill(&folder)?;
@@ -159,7 +159,7 @@ async fn unacknowledged_event_keeps_id_in_next_run() -> Result<(), TestError> {
     server.replace(&config_map("c", "2"))?;
 
     let program = ProgramRun::start(&server, &path, 3).await?;
-    register_mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    register_durable_handler(&program, &log, |_| HandlerAction::Acknowledge)?;
     program.settle(&server).await?;
     pause(5).await;
     let (before, mut new_events) = (delivered_ids(&stuck_log), delivered_ids(&log)[2..].to_vec());
@@ -181,14 +181,14 @@ async fn unacknowledged_deleted_object_is_delivered_as_deleted() -> Result<(), T
     let path = program.simulate_kill(&folder)?;
     server.create(&config_map("c", "1"))?;
     let program = ProgramRun::start(&server, &path, 2).await?;
-    register_mirror(&program, &Log::default(), |_| HandlerAction::NeverReturn)?;
+    register_durable_handler(&program, &Log::default(), |_| HandlerAction::NeverReturn)?;
     program.settle(&server).await?;
     let path = program.simulate_kill(&folder)?;
     server.delete_named("configmaps", "default", "c")?;
 
     let program = ProgramRun::start(&server, &path, 3).await?;
     // The informer receives the deletion before the handler has acknowledged the repeated delivery.
-    register_mirror(&program, &log, |_| HandlerAction::TakeTime(Duration::from_secs(1)))?;
+    register_durable_handler(&program, &log, |_| HandlerAction::TakeTime(Duration::from_secs(1)))?;
     program.settle(&server).await?;
     pause(5).await;
     assert_eq!(delivered_events(&log)[2..], ["+ c", "- c"]);
@@ -205,7 +205,7 @@ async fn failing_handler_delays_only_its_object() -> Result<(), TestError> {
     }
     let program = ProgramRun::start(&server, &folder.file(), 1).await?;
     let log = Log::default();
-    let registration = register_mirror(&program, &log, |event| match event.event.object().key().name() {
+    let registration = register_durable_handler(&program, &log, |event| match event.event.object().key().name() {
         "a-1" => HandlerAction::Fail,
         "a-2" => HandlerAction::Panic,
         "a-3" => HandlerAction::NeverReturn,
@@ -247,7 +247,7 @@ async fn pending_events_wait_for_later_handler() -> Result<(), TestError> {
 
     let path = program.simulate_kill(&folder)?;
     let program = ProgramRun::start(&server, &path, 3).await?;
-    register_mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    register_durable_handler(&program, &log, |_| HandlerAction::Acknowledge)?;
     program.settle(&server).await?;
     assert_eq!(delivered_events(&log)[2..], ["- a"]);
 
@@ -256,7 +256,7 @@ async fn pending_events_wait_for_later_handler() -> Result<(), TestError> {
     let path = program.simulate_kill(&folder)?;
     let program = ProgramRun::start(&server, &path, 4).await?;
     assert_eq!(program.informer.durable_handlers(), []);
-    register_mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    register_durable_handler(&program, &log, |_| HandlerAction::Acknowledge)?;
     program.settle(&server).await?;
     assert_eq!(delivered_events(&log)[3..], ["+ b"], "a new handler receives the existing objects");
     Ok(())
@@ -271,7 +271,7 @@ async fn other_cluster_is_added_without_deletions() -> Result<(), TestError> {
     let server = ApiServer::builder().in_memory().seed(77).start().await?;
     server.create(&config_map("b", "1"))?;
     let program = ProgramRun::start(&server, &path, 2).await?;
-    register_mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    register_durable_handler(&program, &log, |_| HandlerAction::Acknowledge)?;
     program.settle(&server).await?;
     assert_eq!(delivered_events(&log)[2..], ["+ b"]);
     assert_eq!(program.diagnostics(|note| matches!(note, Diagnostic::NotRestored { .. })).len(), 1);
@@ -284,7 +284,7 @@ async fn pending_deletions_are_dropped_for_other_cluster() -> Result<(), TestErr
     let (server, program, log) = start_first_run(&folder).await?;
     let path = program.simulate_kill(&folder)?;
     let program = ProgramRun::start(&server, &path, 2).await?;
-    register_mirror(&program, &Log::default(), |_| HandlerAction::NeverReturn)?;
+    register_durable_handler(&program, &Log::default(), |_| HandlerAction::NeverReturn)?;
     server.delete_named("configmaps", "default", "a")?;
     server.delete_named("configmaps", "default", "b")?;
     program.settle(&server).await?;
@@ -294,7 +294,7 @@ async fn pending_deletions_are_dropped_for_other_cluster() -> Result<(), TestErr
     let server = ApiServer::builder().in_memory().seed(77).start().await?;
     server.create(&config_map("b", "1"))?;
     let program = ProgramRun::start(&server, &path, 3).await?;
-    register_mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    register_durable_handler(&program, &log, |_| HandlerAction::Acknowledge)?;
     program.settle(&server).await?;
     assert_eq!(delivered_events(&log)[2..], ["+ b"]);
     Ok(())
@@ -313,7 +313,7 @@ async fn surviving_object_identifies_the_cluster() -> Result<(), TestError> {
         }
         server.faults().respond(RequestRule::any().verb(Verb::Get).resource("namespaces"), InjectedResponse::Forbidden);
         let program = ProgramRun::start(&server, &path, 2).await?;
-        register_mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+        register_durable_handler(&program, &log, |_| HandlerAction::Acknowledge)?;
         program.settle(&server).await?;
         let new_events = delivered_events(&log)[2..].to_vec();
         assert_eq!(new_events, if is_shown { ["- a"] } else { ["+ b"] }, "shown: {is_shown}");
@@ -331,7 +331,7 @@ async fn drained_shutdown_persists_acknowledgements() -> Result<(), TestError> {
     assert_eq!(delivered_events(&log), ["+ a", "+ b", "~ a"]);
     let path = program.simulate_kill(&folder)?;
     let program = ProgramRun::start(&server, &path, 2).await?;
-    register_mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    register_durable_handler(&program, &log, |_| HandlerAction::Acknowledge)?;
     program.settle(&server).await?;
     assert_eq!(delivered_events(&log).len(), 3);
     Ok(())
@@ -341,7 +341,8 @@ async fn drained_shutdown_persists_acknowledgements() -> Result<(), TestError> {
 async fn durable_handler_needs_checkpoint_and_unique_name() -> Result<(), TestError> {
     let folder = Folder::new("durable-rejected")?;
     let (_server, program, log) = start_first_run(&folder).await?;
-    let error = register_mirror(&program, &log, |_| HandlerAction::Acknowledge).expect_err("the name is in use");
+    let error =
+        register_durable_handler(&program, &log, |_| HandlerAction::Acknowledge).expect_err("the name is in use");
     assert!(matches!(&error, HandlerError::Taken { name, .. } if name == "mirror"), "{error}");
     let acknowledge = |_| async { Ok::<(), String>(()) };
     let nameless = program.informer.durable("").on_event(acknowledge).expect_err("the name is empty");
@@ -383,7 +384,7 @@ async fn replaced_handler_leaves_events_to_successors() -> Result<(), TestError>
     let path = program.simulate_kill(&folder)?;
     let program = ProgramRun::start(&server, &path, 2).await?;
     let stuck_log = Log::default();
-    register_mirror(&program, &stuck_log, |_| HandlerAction::NeverReturn)?;
+    register_durable_handler(&program, &stuck_log, |_| HandlerAction::NeverReturn)?;
     server.replace(&config_map("a", "2"))?;
     server.delete_named("configmaps", "default", "b")?;
     program.settle(&server).await?;
@@ -430,7 +431,7 @@ async fn successor_with_a_record_keeps_it() -> Result<(), TestError> {
     program.settle(&server).await?;
     let path = program.simulate_kill(&folder)?;
     let program = ProgramRun::start(&server, &path, 2).await?;
-    register_mirror(&program, &Log::default(), |_| HandlerAction::NeverReturn)?;
+    register_durable_handler(&program, &Log::default(), |_| HandlerAction::NeverReturn)?;
     let one = register_successor(&program, "one", false)?;
     server.replace(&config_map("a", "2"))?;
     program.settle(&server).await?;

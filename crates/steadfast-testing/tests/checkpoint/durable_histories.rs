@@ -11,7 +11,7 @@ use steadfast_core::random::Random;
 use steadfast_testing::{InMemory, TestError};
 
 use crate::delivery_check::{DeliveryCounts, HandlerRecord, check_deliveries, lines};
-use crate::durable::{HandlerAction, Log, register_mirror};
+use crate::durable::{HandlerAction, Log, register_durable_handler};
 use crate::files::Folder;
 use crate::histories::change;
 use crate::program_run::{ProgramRun, config_maps};
@@ -51,7 +51,7 @@ async fn run(seed: u64) -> Result<DeliveryCounts, TestError> {
         // The handler is added at the start or later. One in six runs has no handler.
         if is_last || random.below(6) > 0 {
             tokio::time::sleep(Duration::from_millis(random.below(2) * random.below(3000))).await;
-            register_mirror(&program, &run_log, move |_| random_action(&random_actions, is_last))?;
+            register_durable_handler(&program, &run_log, move |_| random_action(&random_actions, is_last))?;
         }
         for round in 0..random.below(60) {
             change(&server, &mut random, round);

@@ -12,7 +12,7 @@ use steadfast_core::random::Random;
 use steadfast_testing::{InMemory, TestError};
 
 use crate::delivery_check::{HandlerRecord, check_deliveries, lines};
-use crate::durable::{HandlerAction, Log, register_mirror};
+use crate::durable::{HandlerAction, Log, register_durable_handler};
 use crate::files::Folder;
 use crate::histories::change;
 use crate::program_run::{ProgramRun, config_maps};
@@ -42,7 +42,7 @@ async fn run_with_outage(first_failure: u64, failure_count: u64) -> Result<Optio
     }
     let (log, network) = (Log::default(), InMemory::default());
     let program = ProgramRun::start_with(&server, &network, checkpoint, &path).await?;
-    let registration = register_mirror(&program, &log, |event| match event.failures {
+    let registration = register_durable_handler(&program, &log, |event| match event.failures {
         0 if event.id.ends_with('3') => HandlerAction::Fail,
         _ => HandlerAction::Acknowledge,
     })?;
@@ -66,7 +66,7 @@ async fn run_with_outage(first_failure: u64, failure_count: u64) -> Result<Optio
     change(&server, &mut random, 31);
     let next_log = Log::default();
     let program = ProgramRun::start(&server, &path, 2).await?;
-    register_mirror(&program, &next_log, |_| HandlerAction::Acknowledge)?;
+    register_durable_handler(&program, &next_log, |_| HandlerAction::Acknowledge)?;
     program.settle(&server).await?;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let mut log = log.lock().clone();

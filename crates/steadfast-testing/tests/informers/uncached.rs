@@ -38,7 +38,7 @@ fn version(object: &ConfigMap) -> String {
 }
 
 /// Returns a description of the next change, and skips bookmarks. Each item must arrive within two seconds.
-async fn log_change(changes: &mut Changes<ConfigMap>) -> Result<String, TestError> {
+async fn next_change(changes: &mut Changes<ConfigMap>) -> Result<String, TestError> {
     loop {
         let change = timeout(EVENT_TIMEOUT, changes.next()).await?.ok_or("the stream has ended")??;
         let (name, object) = match change {
@@ -67,10 +67,10 @@ async fn watch_from_version_delivers_later_changes() -> Result<(), TestError> {
     fixture.write("a", "2")?;
     fixture.server.delete_named("configmaps", "default", "a")?;
     let mut changes = fixture.changes_from(&version(&first_object));
-    assert_eq!(log_change(&mut changes).await?, "Modified a", "the stream starts after this version");
-    assert_eq!(log_change(&mut changes).await?, "Deleted a");
+    assert_eq!(next_change(&mut changes).await?, "Modified a", "the stream starts after this version");
+    assert_eq!(next_change(&mut changes).await?, "Deleted a");
     let created: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("b", "1"))?)?;
-    assert_eq!(log_change(&mut changes).await?, "Added b");
+    assert_eq!(next_change(&mut changes).await?, "Added b");
     assert_eq!(changes.version().as_str(), version(&created));
     assert!(changes.freshness().is_fresh(), "{}", changes.freshness());
     assert_eq!(fixture.server.request_counts().full_transfers(), 0);
@@ -116,13 +116,13 @@ async fn repeated_events_are_delivered_once() -> Result<(), TestError> {
     let mut changes = fixture.changes_from(&version(&first));
     for number in 1..=6 {
         let written_object = fixture.write("a", &number.to_string())?;
-        assert_eq!(log_change(&mut changes).await?, "Modified a");
+        assert_eq!(next_change(&mut changes).await?, "Modified a");
         assert_eq!(changes.version().as_str(), version(&written_object));
         fixture.server.faults().repeat_events(3);
         fixture.server.faults().end_watches();
         settle().await;
     }
-    assert!(timeout(MINUTE, log_change(&mut changes)).await?.is_err(), "no other changes exist");
+    assert!(timeout(MINUTE, next_change(&mut changes)).await?.is_err(), "no other changes exist");
     Ok(())
 }
 
@@ -138,7 +138,7 @@ async fn error_without_status_keeps_stream() -> Result<(), TestError> {
     fixture.server.faults().respond(rule, InjectedResponse::ErrorObject(object));
     let mut changes = fixture.changes_from(&version(&first));
     let next_change = tokio::spawn(async move {
-        let change = log_change(&mut changes).await.map_err(|error| error.to_string());
+        let change = next_change(&mut changes).await.map_err(|error| error.to_string());
         (change, changes.version())
     });
     settle().await;
@@ -154,7 +154,7 @@ async fn expired_version_ends_stream() -> Result<(), TestError> {
     let old: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "1"))?)?;
     fixture.write("a", "2")?;
     let mut running = fixture.changes_from(&version(&old));
-    assert_eq!(log_change(&mut running).await?, "Modified a");
+    assert_eq!(next_change(&mut running).await?, "Modified a");
     fixture.server.faults().cut();
     fixture.write("a", "3")?;
     fixture.server.compact();
@@ -203,7 +203,7 @@ async fn silent_watch_is_stale_and_replaced() -> Result<(), TestError> {
     let first: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "0"))?)?;
     let mut changes = fixture.changes_from(&version(&first));
     fixture.write("a", "1")?;
-    assert_eq!(log_change(&mut changes).await?, "Modified a");
+    assert_eq!(next_change(&mut changes).await?, "Modified a");
     fixture.server.faults().stall_streams(true);
     fixture.write("a", "2")?;
     let start = tokio::time::Instant::now();
@@ -248,13 +248,13 @@ async fn undecodable_object_does_not_end_stream() -> Result<(), TestError> {
     assert!(error.to_string().contains("default/a") && !error.to_string().contains("s3cr3t"), "{error}");
     assert_eq!(list_names(&mut list).await?, ["b"]);
 
-    assert_eq!(log_change(&mut changes).await?, "Added b");
+    assert_eq!(next_change(&mut changes).await?, "Added b");
     let written_object = fixture.write("a", "2")?;
     let error = changes.next().await.ok_or("it has ended")?.expect_err("the object cannot be decoded");
     assert!(error.to_string().contains("default/a"), "{error}");
     assert_eq!(changes.version().as_str(), version(&written_object), "the stream must not request the object again");
     fixture.write("b", "2")?;
-    assert_eq!(log_change(&mut changes).await?, "Modified b");
+    assert_eq!(next_change(&mut changes).await?, "Modified b");
     Ok(())
 }
 
@@ -272,7 +272,7 @@ async fn paged_list_returns_objects_and_version() -> Result<(), TestError> {
 
     let mut changes = fixture.changes_from(list.version().ok_or("it has one")?.as_str());
     fixture.server.create(&config_map("late", "1"))?;
-    assert_eq!(log_change(&mut changes).await?, "Added late");
+    assert_eq!(next_change(&mut changes).await?, "Added late");
     Ok(())
 }
 
@@ -303,7 +303,7 @@ async fn expired_continue_token_loses_no_object() -> Result<(), TestError> {
     }
     assert_eq!(list_names.len(), 1200);
     let mut changes = fixture.changes_from(list.version().ok_or("it has one")?.as_str());
-    let lines = [log_change(&mut changes).await?, log_change(&mut changes).await?];
+    let lines = [next_change(&mut changes).await?, next_change(&mut changes).await?];
     assert_eq!(
         lines,
         ["Modified c-0001", "Modified c-0999"],

@@ -27,9 +27,11 @@ impl<K: Cacheable> Driver<K> {
                 }
             };
             let (action, object) = match self.with_ordering(record) {
-                // A stray object is not cached, and its version must not advance the cache either.
-                Ok(WatchRecord::Object { object, .. }) if self.request_builder.is_stray(&object.identity.key) => {
-                    self.skip_stray(now, id, &object.identity);
+                // An object of another namespace is not cached, and its version must not advance the cache either.
+                Ok(WatchRecord::Object { object, .. })
+                    if self.request_builder.is_in_other_namespace(&object.identity.key) =>
+                {
+                    self.skip_in_other_namespace(now, id, &object.identity);
                     continue;
                 }
                 Ok(WatchRecord::Object { kind, object }) => {
@@ -94,8 +96,8 @@ impl<K: Cacheable> Driver<K> {
         while let Some(part) = framer.next() {
             match part.map_err(|error| Failure::unreadable(error.to_string()))? {
                 ListPart::Item(item) => match decode::list_item(encoding, &item, Some(&wanted)) {
-                    Ok(object) if self.request_builder.is_stray(&object.identity.key) => {
-                        self.skip_stray(now, id, &object.identity);
+                    Ok(object) if self.request_builder.is_in_other_namespace(&object.identity.key) => {
+                        self.skip_in_other_namespace(now, id, &object.identity);
                     }
                     Ok(mut object) => {
                         self.ordering.count(&mut object.identity.version);
@@ -239,8 +241,8 @@ impl<K: Cacheable> Driver<K> {
     }
 
     /// Skips an object outside the informer's scope: the server or a proxy returned unrequested data.
-    fn skip_stray(&mut self, now: Instant, id: RequestId, identity: &Identity) {
-        let reason = self.request_builder.stray_reason(&identity.key);
+    fn skip_in_other_namespace(&mut self, now: Instant, id: RequestId, identity: &Identity) {
+        let reason = self.request_builder.other_namespace_reason(&identity.key);
         let outputs = self.reflector.step(now, Input::Unidentified(id, reason.into()));
         self.perform(outputs);
     }

@@ -133,14 +133,14 @@ impl RequestBuilder {
     }
 
     /// Returns true if an object belongs to another namespace than the requested one.
-    pub(crate) fn is_stray(&self, key: &ObjectKey) -> bool {
+    pub(crate) fn is_in_other_namespace(&self, key: &ObjectKey) -> bool {
         let requested_namespace = self.namespace.as_deref();
-        // Cluster-scoped objects have no namespace, and are never stray.
+        // Cluster-scoped objects have no namespace, so they belong to no other namespace.
         requested_namespace.is_some_and(|requested| key.namespace().is_some_and(|namespace| namespace != requested))
     }
 
-    /// Returns the message for an object that [is stray](Self::is_stray).
-    pub(crate) fn stray_reason(&self, key: &ObjectKey) -> String {
+    /// Returns the message for an object that [belongs to another namespace](Self::is_in_other_namespace).
+    pub(crate) fn other_namespace_reason(&self, key: &ObjectKey) -> String {
         let requested_namespace = self.namespace.as_deref().unwrap_or_default();
         format!("{key} is not in the namespace {requested_namespace} that was requested")
     }

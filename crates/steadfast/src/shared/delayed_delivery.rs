@@ -35,10 +35,10 @@ impl<K: Send + Sync + 'static> Shared<K> {
     /// publication may happen concurrently.
     pub(crate) fn release(&self) {
         let all: Vec<Change<K>> = initial_objects(&self.snapshot()).collect();
-        let screened = self.screened(&all, true);
+        let filtered_changes = self.filtered_changes(&all, true);
         let mut handlers = self.handlers.lock();
         self.withheld.store(false, Ordering::Release);
-        let receivers = deliver(&mut handlers, &all, screened, true);
+        let receivers = deliver(&mut handlers, &all, filtered_changes, true);
         self.durable_handlers.open(|| all.iter().cloned());
         drop(handlers);
         receivers.iter().for_each(Subscription::start);

@@ -102,8 +102,8 @@ impl StreamRequests {
 
     /// Decodes the object as `K`.
     pub(super) fn decode<K: Cacheable>(&mut self, object: &RawObject) -> Result<K, StreamError> {
-        if self.request_builder.is_stray(&object.identity.key) {
-            return Err(self.unreadable(&self.request_builder.stray_reason(&object.identity.key)));
+        if self.request_builder.is_in_other_namespace(&object.identity.key) {
+            return Err(self.unreadable(&self.request_builder.other_namespace_reason(&object.identity.key)));
         }
         K::decode(object, &mut self.decoder).map_err(|error| self.unreadable(&error))
     }

@@ -10,7 +10,7 @@ use steadfast_testing::InMemory;
 use super::*;
 
 /// Key of the only rule in the published versions: rule/sink, cluster, resource and namespace.
-const POSITION: &str = "a/log default pods all";
+const SUBSCRIPTION: &str = "a/log default pods all";
 
 struct Fixture {
     server: ApiServer,
@@ -50,7 +50,7 @@ impl Fixture {
         if !is_new {
             state.record_caught_up().expect("there is space");
         }
-        let versions = SettledVersions::from([(POSITION.to_owned(), reached)]);
+        let versions = SettledVersions::from([(SUBSCRIPTION.to_owned(), reached)]);
         let progress = Progress { settled: versions.clone(), reached: versions, ..Progress::default() };
         let progress = Arc::new(Mutex::new(progress));
         let progress_reader = progress.clone();
@@ -93,10 +93,10 @@ impl Replica {
     fn settle_version(&self, version: u64) {
         let mut progress = self.progress.lock();
         for versions in [progress.settled.clone(), progress.reached.clone()] {
-            assert!(versions[POSITION] <= version, "versions only grow");
+            assert!(versions[SUBSCRIPTION] <= version, "versions only grow");
         }
-        progress.settled.insert(POSITION.to_owned(), version);
-        progress.reached.insert(POSITION.to_owned(), version);
+        progress.settled.insert(SUBSCRIPTION.to_owned(), version);
+        progress.reached.insert(SUBSCRIPTION.to_owned(), version);
         progress.activity += 1;
     }
 

@@ -32,11 +32,12 @@ impl Replica {
         Self { run, replication, keeper }
     }
 
-    /// Applies the settled positions of `leader`, as after a read of the shared state.
-    fn read_positions_of(&self, leader: &Self) {
-        let positions = leader.run.subscriptions.iter();
-        let positions = positions.flat_map(|(sink, subscription)| subscription.positions(&leader.run.source, sink));
-        self.replication.set_settled(positions.collect());
+    /// Applies the settled progress of `leader`, as after a read of the shared state.
+    fn read_progress_of(&self, leader: &Self) {
+        let subscriptions = leader.run.subscriptions.iter();
+        let progress =
+            subscriptions.flat_map(|(sink, subscription)| subscription.settled_progress(&leader.run.source, sink));
+        self.replication.set_settled(progress.collect());
     }
 }
 
@@ -52,7 +53,7 @@ async fn start_leader_and_standby(name: &str, when: &str) -> (Fixture, [Folder; 
     fixture.set("a", 1, clock(), "s");
     for _ in 0..10 {
         sleep(Duration::from_secs(1)).await;
-        standby.read_positions_of(&leader);
+        standby.read_progress_of(&leader);
     }
     (fixture, folders, receiver, [leader, standby])
 }
@@ -62,7 +63,7 @@ async fn standby_sends_no_time_messages() {
     let (_fixture, _folders, receiver, [leader, standby]) = start_leader_and_standby("replica-time", OLD_ENOUGH).await;
     for _ in 0..60 {
         sleep(Duration::from_secs(1)).await;
-        standby.read_positions_of(&leader);
+        standby.read_progress_of(&leader);
     }
     receiver.wait_for_messages(1).await;
     assert_eq!(receiver.messages().len(), 1);
@@ -107,9 +108,9 @@ async fn next_leader_sends_missed_lookup_change() {
     // Restores the value of the first message. The first leader, elected again, must know the message of the other
     // leader in between, and must send this change.
     standby.keeper.close();
-    leader.read_positions_of(&standby);
+    leader.read_progress_of(&standby);
     sleep(Duration::from_secs(20)).await;
-    leader.read_positions_of(&standby);
+    leader.read_progress_of(&standby);
     fixture.set_service("s", 1);
     leader.keeper.open(Arc::new(OpenTerm(3)));
     sleep(Duration::from_secs(20)).await;

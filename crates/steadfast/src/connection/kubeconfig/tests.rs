@@ -109,7 +109,7 @@ fn empty_fields_are_absent() {
 }
 
 #[test]
-fn duplicate_keys_and_unused_halves_are_accepted() {
+fn duplicate_keys_and_incomplete_contexts_are_accepted() {
     let text = format!("{WHOLE}current-context: c\n").replace("{token: hunter2}", "{token: old, token: new}");
     assert_eq!(token(&config(&text).expect("a usable configuration")), Some("new"));
     let merged = MergedKubeconfig::parse(WHOLE).expect("a readable kubeconfig");

@@ -1,4 +1,4 @@
-//! Hashes of sent results: an unchanged result is not sent again.
+//! Hashes of the last results of rules: an unchanged result is not sent again.
 //!
 //! After a restart, a missing result is computed from the state before the change. The messages for that state are
 //! settled: the informer would otherwise deliver a change from an earlier state.
@@ -19,7 +19,7 @@ pub(crate) type Hash = [u8; 32];
 
 /// Hashes of the results of one rule, by object.
 #[derive(Debug, Default)]
-pub(crate) struct Projections(HashMap<EventSubject, LastResult>);
+pub(crate) struct LastResults(HashMap<EventSubject, LastResult>);
 
 /// Result of the last evaluation.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ pub(crate) enum Comparison {
     Unchanged,
 }
 
-impl Projections {
+impl LastResults {
     /// Records the result of `rule` for `change`. `is_recorded` is true if the watermark file stores results of earlier
     /// runs. If the file lacks the previous result of an object, a crash has lost this result. It is then not computed
     /// from the state before the change: with the present lookups, the computed result may differ from the sent

@@ -11,7 +11,7 @@ use steadfast::{Entry as CacheEntry, Informer, Lazy, Lookup, Object, ObjectKey, 
 use steadfast_targets::{ObjectId, Origin};
 use tokio::sync::watch;
 
-use super::claim::ObjectClaims;
+use super::claim::ObjectEntries;
 use super::entry::{Entry, entries, has_ended};
 use super::grouping::Grouping;
 use super::slices::{LiveObjects, SliceSet, claims};
@@ -42,7 +42,7 @@ impl ExistenceSnapshot {
     /// cache.
     pub(super) fn exists(&self, origin: &Origin) -> Option<bool> {
         let ObjectId { cluster, selection, namespace, name, .. } = &origin.object;
-        // Each view contains only objects of its own cluster and selection.
+        // Each input contains only objects of its own cluster and selection.
         if (cluster, selection) != (&self.cluster, &self.selection) {
             return None;
         }
@@ -70,7 +70,7 @@ impl ExistenceSnapshot {
 }
 
 /// Rule of a mirror, and the cache of the objects that the rule watches in one cluster.
-pub struct MirrorView {
+pub struct MirrorInput {
     source: RuleSource,
     /// Number of the cluster's connection.
     connection_id: u64,
@@ -78,14 +78,14 @@ pub struct MirrorView {
     clock: fn() -> Timestamp,
     rule: Arc<CompiledRule>,
     informer: Informer<Lazy<DynamicObject>>,
-    /// Snapshot from which `object_claims` was computed.
+    /// Snapshot from which `object_entries` was computed.
     last_snapshot: Option<Arc<Snapshot<Lazy<DynamicObject>>>>,
-    object_claims: BTreeMap<ObjectKey, ObjectClaims>,
-    /// `EndpointSlice`s, if the rule mirrors endpoints of Services. `object_claims` is empty in this case.
+    object_entries: BTreeMap<ObjectKey, ObjectEntries>,
+    /// `EndpointSlice`s, if the rule mirrors endpoints of Services. `object_entries` is empty in this case.
     slices: SliceSet,
     /// Caches for lookups, if the rule has lookups.
     caches: Option<Arc<LookupCaches>>,
-    /// Lookups from which `object_claims` was computed.
+    /// Lookups from which `object_entries` was computed.
     looked_up: Option<Arc<LookupSnapshot>>,
     dependents: Dependents<ObjectKey>,
     /// Instants of the next evaluation of objects.
@@ -95,8 +95,8 @@ pub struct MirrorView {
     is_confirmed: bool,
 }
 
-impl MirrorView {
-    /// Starts to watch `source` for `rule`. Views of the same source share one watch.
+impl MirrorInput {
+    /// Starts to watch `source` for `rule`. Inputs of the same source share one watch.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl MirrorView {
         let informer = source.informer(cluster_informers, None)?;
         let caches = LookupCaches::start(cluster_informers, &source.cluster, &source.lookups)?;
         let (connection_id, clock) = (cluster_informers.connection_id, cluster_informers.clock);
-        let (object_claims, slices, last_snapshot, looked_up) = (BTreeMap::new(), SliceSet::default(), None, None);
+        let (object_entries, slices, last_snapshot, looked_up) = (BTreeMap::new(), SliceSet::default(), None, None);
         let (dependents, instants, is_confirmed) = (Dependents::default(), RecheckSchedule::default(), false);
         Ok(Self {
             source,
@@ -118,7 +118,7 @@ impl MirrorView {
             rule,
             informer,
             last_snapshot,
-            object_claims,
+            object_entries,
             slices,
             caches,
             looked_up,
@@ -128,7 +128,7 @@ impl MirrorView {
         })
     }
 
-    /// Returns true if the view has this `source` and `rule`. The rule may have been reloaded without a change.
+    /// Returns true if the input has this `source` and `rule`. The rule may have been reloaded without a change.
     pub(super) fn has_source_and_rule(
         &self,
         cluster_informers: &ClusterInformers,
@@ -145,9 +145,9 @@ impl MirrorView {
         [self.informer.changed()].into_iter().chain(looked_up).collect()
     }
 
-    /// Marks the view as confirmed if there is no doubt.
+    /// Marks the input as confirmed if there is no doubt.
     pub(super) fn confirm(&mut self) {
-        // A view stays confirmed, because the informer itself reports later doubt.
+        // An input stays confirmed, because the informer itself reports later doubt.
         self.is_confirmed = self.is_confirmed || self.doubt_now().is_none();
     }
 
@@ -204,7 +204,7 @@ impl MirrorView {
             None => snapshot.iter().for_each(|entry| add_difference(None, Some(entry))),
         }
         for key in removed {
-            self.object_claims.remove(&key);
+            self.object_entries.remove(&key);
             self.slices.remove(&key);
             self.dependents.remove(&key);
             self.instants.set(&key, None);
@@ -234,17 +234,17 @@ impl MirrorView {
             .await;
             let failed = |reason: &str| {
                 let failed = entries.iter().map(|entry| (evaluation.object(entry), Err(reason.to_owned())));
-                let failed = failed.map(|(object, entries)| ObjectClaims { object, entries });
+                let failed = failed.map(|(object, entries)| ObjectEntries { object, entries });
                 failed
-                    .map(|object_claims| EvaluatedEntries { object_claims, recheck_at: None, reads: Vec::new() })
+                    .map(|object_entries| EvaluatedEntries { object_entries, recheck_at: None, reads: Vec::new() })
                     .collect()
             };
             let evaluated_entries = evaluated_entries.unwrap_or_else(|reason| failed(&reason));
-            for (entry, EvaluatedEntries { object_claims, recheck_at, reads }) in entries.iter().zip(evaluated_entries)
+            for (entry, EvaluatedEntries { object_entries, recheck_at, reads }) in entries.iter().zip(evaluated_entries)
             {
                 self.instants.set(entry.key(), recheck_at);
                 self.dependents.set(entry.key(), reads);
-                self.object_claims.insert(entry.key().clone(), object_claims);
+                self.object_entries.insert(entry.key().clone(), object_entries);
             }
         }
         // Only after all evaluations: a cancelled call repeats the whole pass.
@@ -296,12 +296,12 @@ impl MirrorView {
     }
 
     /// Returns the entries of each object, ordered by name.
-    pub(super) fn object_claims(&self) -> impl Iterator<Item = &ObjectClaims> {
-        self.object_claims.values().chain(self.slices.object_claims())
+    pub(super) fn object_entries(&self) -> impl Iterator<Item = &ObjectEntries> {
+        self.object_entries.values().chain(self.slices.object_entries())
     }
 }
 
-/// Evaluation of a view's rule on another thread.
+/// Evaluation of an input's rule on another thread.
 struct Evaluation {
     source: RuleSource,
     rule: Arc<CompiledRule>,
@@ -312,7 +312,7 @@ struct Evaluation {
 
 /// Entries of an object, and conditions for another evaluation.
 struct EvaluatedEntries {
-    object_claims: ObjectClaims,
+    object_entries: ObjectEntries,
     recheck_at: Option<Timestamp>,
     reads: Vec<LookupKey>,
 }
@@ -328,7 +328,7 @@ impl Evaluation {
         let Some(Ok(decoded)) = entry.object().map(Object::decoded) else {
             let reason = format!("{} {} cannot be decoded", self.source.resource_name(), entry.key());
             return EvaluatedEntries {
-                object_claims: ObjectClaims { object, entries: Err(reason) },
+                object_entries: ObjectEntries { object, entries: Err(reason) },
                 recheck_at: None,
                 reads: Vec::new(),
             };
@@ -339,7 +339,7 @@ impl Evaluation {
         let (entries, recheck_at) = self.entries(&full, &subject, entry_fields, looked_up.as_ref());
         let claims = entries.and_then(|entries| claims(entries, &self.grouping, &subject, &full, &object));
         let reads = looked_up.map(|lookups| lookups.looked_up()).unwrap_or_default();
-        EvaluatedEntries { object_claims: ObjectClaims { object, entries: claims }, recheck_at, reads }
+        EvaluatedEntries { object_entries: ObjectEntries { object, entries: claims }, recheck_at, reads }
     }
 
     /// Evaluates the rule for an object.

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 
 /// State of the server.
 #[derive(Default)]
-pub(crate) struct TreeState {
+pub(crate) struct RegistryServerState {
     /// Items by requested path, each with its change count.
     pub(crate) items: BTreeMap<String, (u64, Value)>,
     /// Requests, as `METHOD PATH`.
@@ -32,43 +32,44 @@ pub(crate) struct TreeState {
 
 /// Server that runs until its runtime ends. Items are under `/services/`, and listed at `/services`.
 #[derive(Clone)]
-pub(crate) struct Tree {
+pub(crate) struct RegistryServer {
     /// `http://HOST:PORT`
     pub(crate) url: String,
-    state: Arc<Mutex<TreeState>>,
+    state: Arc<Mutex<RegistryServerState>>,
 }
 
-impl Tree {
+impl RegistryServer {
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("a bound address"));
-        let state = Arc::new(Mutex::new(TreeState { checks_conditions: true, ..TreeState::default() }));
-        let tree = Self { url, state };
-        let served = tree.clone();
+        let state =
+            Arc::new(Mutex::new(RegistryServerState { checks_conditions: true, ..RegistryServerState::default() }));
+        let server = Self { url, state };
+        let served = server.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let tree = served.clone();
+                let server = served.clone();
                 let service = service_fn(move |request: Request<Incoming>| {
-                    let tree = tree.clone();
+                    let server = server.clone();
                     async move {
                         let (head, body) = request.into_parts();
                         let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-                        Ok::<_, Infallible>(tree.now().respond(&Request::from_parts(head, body)))
+                        Ok::<_, Infallible>(server.state().respond(&Request::from_parts(head, body)))
                     }
                 });
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
             }
         });
-        tree
+        server
     }
 
     /// Returns the current state.
-    pub(crate) fn now(&self) -> MutexGuard<'_, TreeState> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, RegistryServerState> {
         self.state.lock()
     }
 }
 
-impl TreeState {
+impl RegistryServerState {
     /// Returns the items with their content, by name.
     pub(crate) fn values(&self) -> BTreeMap<String, Value> {
         let values = self

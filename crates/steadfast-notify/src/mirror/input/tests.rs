@@ -35,7 +35,7 @@ fn resource(kind: &str) -> ApiResource {
 struct Fixture {
     server: ApiServer,
     factory: InformerFactory,
-    view: MirrorView,
+    input: MirrorInput,
 }
 
 impl Fixture {
@@ -76,13 +76,13 @@ impl Fixture {
             memory_limit,
             clock,
         };
-        let view = MirrorView::start(&cluster_informers, source, rule).expect("a running informer");
-        let mut fixture = Self { server, factory, view };
+        let input = MirrorInput::start(&cluster_informers, source, rule).expect("a running informer");
+        let mut fixture = Self { server, factory, input };
         fixture.create("ConfigMap", "a");
         fixture.create("ConfigMap", "b");
-        fixture.view.wait_until_fresh(Duration::from_secs(60)).await;
+        fixture.input.wait_until_fresh(Duration::from_secs(60)).await;
         sleep(Duration::from_secs(5)).await;
-        fixture.view.confirm();
+        fixture.input.confirm();
         fixture
     }
 
@@ -102,12 +102,12 @@ impl Fixture {
     /// Evaluates changed objects. Returns true if any object was evaluated, and the number of entries of each object.
     /// The number is `None` for unknown entries.
     async fn entries(&mut self) -> (bool, Vec<(String, Option<usize>)>) {
-        let is_new = self.view.catch_up(SERVER, &Grouping::new(None)).await;
-        let object_claims = self.view.object_claims();
-        let count = |object_claims: &ObjectClaims| {
-            (object_claims.object.name.clone(), object_claims.entries.as_ref().ok().map(Vec::len))
+        let is_new = self.input.catch_up(SERVER, &Grouping::new(None)).await;
+        let object_entries = self.input.object_entries();
+        let count = |object_entries: &ObjectEntries| {
+            (object_entries.object.name.clone(), object_entries.entries.as_ref().ok().map(Vec::len))
         };
-        (is_new, object_claims.map(count).collect())
+        (is_new, object_entries.map(count).collect())
     }
 }
 
