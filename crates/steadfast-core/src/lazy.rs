@@ -146,8 +146,8 @@ impl<K> Lazy<K> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the field does not fit `T`. Such an error does not make the object unknown, since the reader
-    /// chose `T`.
+    /// Returns an error if the field does not fit `T`. Such an error does not mark the object as undecodable, since the
+    /// reader chose `T`.
     pub fn read<T: DeserializeOwned>(&self, path: &FieldPath) -> Result<Option<T>, DecodeError> {
         let bytes = self.bytes();
         match self.state.encoding() {

@@ -389,7 +389,7 @@ impl InformerFactory {
             || self.controls().iter().all(|control| !control.is_waited_for(writes) || control.has_writes(writes))
     }
 
-    /// Returns all writes recorded so far, by any client, to the resources of this factory's caches.
+    /// Returns all writes so far, by any client, to the resources of this factory's caches.
     ///
     /// See [`Informer::written_so_far`](crate::Informer::written_so_far).
     pub fn written_so_far(&self) -> Writes {
@@ -541,7 +541,7 @@ impl InformerFactory {
     }
 }
 
-/// Returns true if a cache is fresh, or was fresh at most 30 s ago.
+/// Returns true if a cache is fresh, or has been in doubt for at most 30 s.
 fn is_not_doubted(freshness: &Freshness) -> bool {
     freshness.doubt().is_none_or(|doubt| doubt.elapsed <= DOUBTED)
 }
@@ -720,8 +720,9 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     /// [`Failed`](crate::Freshness::Failed) with the sizes. The informer then retries with one list a minute until the
     /// list fits.
     ///
-    /// During a list, changed objects are in memory twice (R9). An object counts with the size of its cached form,
-    /// before the transform. Read buffers (a few megabytes at most), indexes and handler queues are not included.
+    /// During a list, changed objects are in memory twice (R9). An object counts with the size of its cached form. A
+    /// transformed object counts with its size before the transform. Read buffers (a few megabytes at most), indexes
+    /// and handler queues are not included.
     pub fn memory_limit(mut self, bytes: usize) -> Self {
         self.settings.memory_limit = Some(bytes);
         self

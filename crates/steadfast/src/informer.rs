@@ -353,8 +353,8 @@ impl<K: Cacheable> Informer<K> {
         self.wait_with_proofs(deadline, format!("the deletion of {name} ({identity})"), None, is_deleted).await
     }
 
-    /// Waits until `condition` returns true, and requests a proof of freshness if the wait is long. `condition` is not
-    /// called before the cache has reached `version`, if a version is given.
+    /// Waits until `condition` returns true, and requests a proof of freshness if the wait is long. If a version is
+    /// given, changes of the cache before that version do not call `condition`.
     pub(crate) async fn wait_with_proofs(
         &self,
         deadline: Duration,
@@ -406,7 +406,7 @@ impl<K: Cacheable> Informer<K> {
         self.wait_from_version(None, deadline, condition).await
     }
 
-    /// Waits until `condition` returns a value. Checks nothing before the cache has reached `version`, unless the
+    /// Waits until `condition` returns a value. Changes of the cache before `version` cause no check, unless the
     /// versions cannot be compared.
     async fn wait_from_version<T>(
         &self,

@@ -18,7 +18,7 @@ pub(super) struct WriteQueue {
     pub(super) database: CheckpointDatabase,
     claims: Mutex<BTreeMap<String, Weak<ClaimState>>>,
     state: Mutex<State>,
-    /// Notified when an informer attaches.
+    /// Notified when an informer attaches, and when a durable handler has rows to write.
     pub(super) wake_writer: Notify,
     counts: Mutex<CheckpointStats>,
 }

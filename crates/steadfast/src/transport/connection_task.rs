@@ -182,8 +182,8 @@ async fn drive(
     }
 }
 
-/// Completes after the connection was unused for `limit`, or immediately if it is draining. The connection then accepts
-/// no further request.
+/// Completes after the connection was unused for `limit`. A draining connection completes as soon as it is unused. The
+/// connection then accepts no further request.
 async fn wait_until_idle(connection: &TransportConnection, environment: &SharedEnvironment, limit: Duration) {
     loop {
         match connection.unused_since() {

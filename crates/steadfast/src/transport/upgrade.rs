@@ -206,7 +206,7 @@ async fn wait_until_unused(connection: &TransportConnection) {
 /// Upgraded stream, which may outlive the task that opened it, but not the connection.
 struct UpgradedStream {
     stream: Box<dyn Stream>,
-    /// Completes when the connection is ended by the pool; `None` afterwards.
+    /// Completes when the connection's task has ended; `None` afterwards.
     cut_signal: Option<oneshot::Receiver<()>>,
     connection: Arc<TransportConnection>,
     _resources: Arc<OnceLock<StreamResources>>,
