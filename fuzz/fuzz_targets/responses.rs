@@ -1,6 +1,7 @@
 //! Fuzzes the reflector with responses: any content in any order must not break its invariants.
 //!
-//! The input is a script with two bytes per step: the kind of the response, and its size.
+//! The input consists of one byte for the settings, and a script with two bytes per step: the kind of the response, and
+//! a number that selects its content.
 #![no_main]
 
 use std::collections::BTreeSet;

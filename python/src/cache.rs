@@ -28,7 +28,7 @@ pub(crate) struct Cache {
 /// Outcome of a wait for the start of an informer.
 enum WaitOutcome {
     Done,
-    /// The server has no such resource, or the deadline passed.
+    /// The server has no such resource, the deadline passed, or the informer was stopped.
     NotStarted(State),
     Failed(WaitError, State),
     Stopped,
@@ -301,7 +301,8 @@ impl Cache {
     }
 }
 
-/// Combines the counters of the request and of the library's informer, which ends earlier.
+/// Combines the counters of the informer handle and of the library's informer, which exists only while the handle is
+/// running.
 fn counter(progress: u64, changed: Option<u64>) -> u64 {
     (progress << 40) + changed.unwrap_or_default()
 }

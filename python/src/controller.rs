@@ -316,7 +316,7 @@ impl Controller {
                 ControllerPhase::Running(controller) => controller.stop(seconds_to_duration(timeout)).await.cancelled,
                 ControllerPhase::Starting(_) | ControllerPhase::Stopped => 0,
             };
-            // Set after `stop`, because reconciles that still run report their completion through the message channel.
+            // Set after `stop`, so that the event loop still receives the cancellations of running reconciles.
             state.is_stopped.send_replace(true);
             cancelled
         };

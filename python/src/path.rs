@@ -99,7 +99,7 @@ fn steps(text: &str) -> Result<Vec<Step>, String> {
                 (Step::Member(name.to_owned()), after.strip_prefix(']').ok_or_else(error)?)
             };
             steps.push(step);
-            // A dot after a bracket is optional at the end only.
+            // A dot after a bracket is optional.
             rest = after.strip_prefix('.').unwrap_or(after);
             continue;
         }

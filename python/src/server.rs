@@ -146,7 +146,7 @@ impl Server {
         self.with_server(py, move |server| Ok(server.open_watches(check_replica(server, replica)?)))
     }
 
-    /// `(verb, path, query, status)` of each request.
+    /// `(verb, path, query, status, time)` of each request.
     #[allow(clippy::type_complexity, reason = "one tuple for each request, which the Python part names")]
     fn requests(&self, py: Python<'_>) -> PyResult<Vec<(String, String, String, Option<u16>, f64)>> {
         self.with_server(py, |server| {

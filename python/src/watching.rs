@@ -209,7 +209,7 @@ impl InformerHandle {
         let _ = self.progress.subscribe().wait_for(|_| self.is_ended()).await;
     }
 
-    /// Returns a counter that changes at each attempt, at the start and at the end.
+    /// Returns a counter that changes at each failed attempt, at the start and at the end.
     pub(crate) fn progress(&self) -> watch::Receiver<u64> {
         self.progress.subscribe()
     }
@@ -258,7 +258,7 @@ impl InformerHandle {
         self.progress.send_modify(|count| *count += 1);
     }
 
-    /// Finds the resource and starts the informer. Repeats failed attempts until the informers end.
+    /// Finds the resource and starts the informer. Repeats failed attempts until the informer ends.
     pub(crate) async fn run(self: Arc<Self>, session: Arc<Session>) {
         let mut delay = RETRY_INITIAL_DELAY;
         while !self.is_ended() {

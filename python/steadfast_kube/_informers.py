@@ -71,7 +71,7 @@ class ReadOnlyInformer(Mapping[str, Object]):
         return iter(self._cache.keys())
 
     def values(self) -> ValuesView[Object]:
-        """The objects of one snapshot by key, without objects that cannot be decoded."""
+        """The objects of one snapshot in the order of their keys, without objects that cannot be decoded."""
         return _Objects(self)
 
     def items(self) -> ItemsView[str, Object]:
@@ -91,7 +91,7 @@ class ReadOnlyInformer(Mapping[str, Object]):
         return self._cache.select(selector_text(labels) or "", namespace)
 
     def by(self, index: str, value: object) -> list[Object]:
-        """Returns the objects of one snapshot with this value of an index, by key."""
+        """Returns the objects of one snapshot with this value of an index, in the order of their keys."""
         text = value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
         return self._cache.by(index, text)
 

@@ -110,7 +110,7 @@ class Faults:
         self._set("end_watches")
 
     def delay(self, seconds: float) -> None:
-        """Delays each response. 0 ends the fault."""
+        """Delays each request before it is processed. 0 ends the fault."""
         self._set("delay", seconds > 0, number=seconds)
 
     def no_bookmarks(self, on: bool = True) -> None:

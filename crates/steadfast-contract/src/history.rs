@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::objects::Key;
 
-/// A change on the server: a new state of an object, or its tombstone.
+/// A change on the server: a new state of an object, or its deletion (the tombstone).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
     /// Epoch of the change, from 0. Each restore starts a new epoch.
