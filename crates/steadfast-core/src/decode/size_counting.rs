@@ -7,8 +7,7 @@
 //! | requested | counted |
 //! |---|---|
 //! | a string that is kept | its length |
-//! | a parsed string | its length as decoded base64, if it is long; otherwise nothing, since it becomes a number or a
-//! time |
+//! | a parsed string | its length as decoded base64, if it is long; otherwise nothing: it is a number or a time |
 //! | bytes | their number |
 //! | a sequence | its elements, in the capacity of a `Vec`: the reported length, and more as it grows |
 //! | a map | its entries, in the nodes of a `BTreeMap` |

@@ -186,10 +186,11 @@ fn parity(mut bits: u64) -> u64 {
     bits
 }
 
-/// Returns the bytes that a backslash escapes. `escaped` has the first bit set if the byte before the block escapes it.
+/// Returns the backslashes that escape the byte after them. `escaped` has the first bit set if the byte before the block
+/// escapes the first byte.
 ///
-/// A run of backslashes escapes every second byte of the run. A subtraction carries through each run. If a run starts
-/// at an odd position, its even bits remain (as in simdjson).
+/// Of a run of backslashes, these are the first, the third and so on. A subtraction carries through each run, and
+/// leaves the bits of these backslashes (as in simdjson).
 #[inline]
 fn escaping(backslashes: u64, escaped: u64) -> u64 {
     const ODD: u64 = 0xAAAA_AAAA_AAAA_AAAA;
