@@ -44,25 +44,28 @@ pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Res
         }
     }
     workspace.say(&format!("{} faults for {} libraries", selected.len(), Library::ALL.len()));
-    let (total, mut verdicts) = (running.len(), Vec::new());
+    let (total, mut fault_results) = (running.len(), Vec::new());
     while let Some(result) = running.join_next().await {
-        let (order, verdict) = result?;
-        verdicts.push((order, verdict));
-        let verdict = &verdicts[verdicts.len() - 1].1;
-        workspace.say(&format!("{} of {total}: {verdict}", verdicts.len()));
-        verdicts.sort_by_key(|(order, verdict)| (*order, verdict.library as u8));
-        let verdicts = verdicts.iter().map(|(_, verdict)| verdict.clone()).collect();
+        let (order, fault_result) = result?;
+        fault_results.push((order, fault_result));
+        let fault_result = &fault_results[fault_results.len() - 1].1;
+        workspace.say(&format!("{} of {total}: {fault_result}", fault_results.len()));
+        fault_results.sort_by_key(|(order, fault_result)| (*order, fault_result.library as u8));
+        let fault_results = fault_results.iter().map(|(_, fault_result)| fault_result.clone()).collect();
         // Partial results are kept if the run is interrupted. The old results are replaced as a whole: results of
         // another machine or version must not mix with these.
-        results.faults =
-            Some(FaultResults { environment: RunEnvironment::now(), seconds: started.elapsed().as_secs(), verdicts });
+        results.faults = Some(FaultResults {
+            environment: RunEnvironment::now(),
+            seconds: started.elapsed().as_secs(),
+            results: fault_results,
+        });
         results.write(&workspace.out)?;
     }
     Ok(())
 }
 
 async fn run_scenario(scenario: &'static Scenario, library: Library, programs: Programs, out: PathBuf) -> FaultResult {
-    let mut verdict = FaultResult::new(scenario.fault, scenario.title, library);
+    let mut fault_result = FaultResult::new(scenario.fault, scenario.title, library);
     let result = async {
         // Two scenarios can have the same number, so the file name needs another part. Concurrent runs must not share
         // a file.
@@ -70,10 +73,10 @@ async fn run_scenario(scenario: &'static Scenario, library: Library, programs: P
         let kubeconfig = out.join(format!("kubeconfig-{name}"));
         let mut setup = Setup::start(scenario.server, library, programs.path_for(library)?, &kubeconfig).await?;
         (scenario.run)(&mut setup).await?;
-        setup.evaluate(&mut verdict, scenario.recovery_timeout).await
+        setup.evaluate(&mut fault_result, scenario.recovery_timeout).await
     };
     if let Err(error) = result.await {
-        verdict.error = Some(error.to_string());
+        fault_result.error = Some(error.to_string());
     }
-    verdict
+    fault_result
 }

@@ -43,21 +43,22 @@ pub(super) fn draw(part_results: &PartResults, part: &str, folder: &Path) -> Res
 /// Draws the recovery time of each library. Without a recovery within the timeout, the bar has the length of the
 /// timeout and the label "not in N s".
 pub(super) fn draw_faults(fault_results: &FaultResults, folder: &Path) -> Result<(), BenchError> {
-    let finished: Vec<&FaultResult> = fault_results.verdicts.iter().filter(|verdict| verdict.error.is_none()).collect();
-    let max = fault_results.verdicts.iter().map(|verdict| verdict.recovery_timeout as f64).fold(1.0, f64::max);
+    let finished: Vec<&FaultResult> =
+        fault_results.results.iter().filter(|fault_result| fault_result.error.is_none()).collect();
+    let max = fault_results.results.iter().map(|fault_result| fault_result.recovery_timeout as f64).fold(1.0, f64::max);
     let (width, height) = (2 * LABEL_WIDTH + MAX_BAR_WIDTH + 90, (finished.len() + 2) * ROW_HEIGHT);
     let mut svg = head(width, height, "from the end of each fault until the cache is right, s, on a logarithmic scale");
-    for (row, verdict) in finished.iter().enumerate() {
+    for (row, fault_result) in finished.iter().enumerate() {
         // A missing recovery gets the duration of the timeout, so that its bar is the longest.
-        let seconds = verdict.recovered.unwrap_or(verdict.recovery_timeout as f64);
+        let seconds = fault_result.recovered.unwrap_or(fault_result.recovery_timeout as f64);
         // The scale starts at 50 ms, the interval of the comparisons. It is logarithmic, because recoveries range
         // from milliseconds to minutes.
         let length = (seconds.max(0.05) / 0.05).ln() / (max / 0.05).ln() * MAX_BAR_WIDTH as f64;
-        let label = format!("{} {}, {}", verdict.fault, verdict.title, verdict.library);
-        let value = verdict
+        let label = format!("{} {}, {}", fault_result.fault, fault_result.title, fault_result.library);
+        let value = fault_result
             .recovered
-            .map_or_else(|| format!("not in {} s", verdict.recovery_timeout), |time| format!("{time:.1}"));
-        bar(&mut svg, row, 2 * LABEL_WIDTH, length.max(1.0), verdict.library, &label, &value);
+            .map_or_else(|| format!("not in {} s", fault_result.recovery_timeout), |time| format!("{time:.1}"));
+        bar(&mut svg, row, 2 * LABEL_WIDTH, length.max(1.0), fault_result.library, &label, &value);
     }
     svg.push_str("</svg>\n");
     Ok(std::fs::write(folder.join("faults-recover.svg"), svg)?)

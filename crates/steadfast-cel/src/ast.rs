@@ -67,12 +67,12 @@ pub enum ExprKind {
     Not(Box<Expr>),
     /// `-a`.
     Negate(Box<Expr>),
-    /// Operands of operators with equal precedence, evaluated from the left. A long chain is one level deep.
-    Chain {
+    /// Operands of binary operators with equal precedence, evaluated from the left. A long chain is one level deep.
+    Binary {
         /// Leftmost operand.
         first: Box<Expr>,
         /// Operators with their right operands; at least one.
-        rest: Vec<Link>,
+        rest: Vec<BinaryOperation>,
     },
     /// `a && b && c`; at least two operands.
     And(Vec<Expr>),
@@ -152,9 +152,9 @@ pub struct MapEntry {
     pub value: Expr,
 }
 
-/// Operator and right operand in a [`ExprKind::Chain`].
+/// Operator and right operand in an [`ExprKind::Binary`].
 #[derive(Clone, Debug)]
-pub struct Link {
+pub struct BinaryOperation {
     /// Operator.
     pub operator: Operator,
     /// Byte offset of the operator in the text.
@@ -273,10 +273,10 @@ impl Expr {
                     visit(&entry.value);
                 }
             }
-            ExprKind::Chain { first, rest } => {
+            ExprKind::Binary { first, rest } => {
                 visit(first);
-                for link in rest {
-                    visit(&link.right);
+                for operation in rest {
+                    visit(&operation.right);
                 }
             }
             ExprKind::And(operands) | ExprKind::Or(operands) => operands.iter().for_each(visit),

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::ast::{Comprehension, ComprehensionKind, Expr, ExprKind, Link, ListItem, Literal, MapEntry};
+use crate::ast::{BinaryOperation, Comprehension, ComprehensionKind, Expr, ExprKind, ListItem, Literal, MapEntry};
 use crate::context::Context;
 use crate::error::{CelError, CelErrorKind};
 use crate::functions;
@@ -55,7 +55,7 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
                 let value = self.evaluate(operand)?;
                 operators::negate(value).map_err(|kind| kind.at(expr.offset))
             }
-            ExprKind::Chain { first, rest } => self.chain(first, rest),
+            ExprKind::Binary { first, rest } => self.binary(first, rest),
             ExprKind::And(operands) => self.logical(expr.offset, operands, false),
             ExprKind::Or(operands) => self.logical(expr.offset, operands, true),
             ExprKind::Conditional { condition, yes, no } => self.conditional(expr.offset, condition, yes, no),
@@ -272,10 +272,10 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         }
     }
 
-    fn chain(&mut self, first: &'e Expr, rest: &'e [Link]) -> Result<CelValue<'a>, CelError> {
+    fn binary(&mut self, first: &'e Expr, rest: &'e [BinaryOperation]) -> Result<CelValue<'a>, CelError> {
         let mut value = self.evaluate(first)?;
         // The operators associate to the left. The loop keeps the stack flat for a sum of 10,000 numbers.
-        for Link { operator, offset, right } in rest {
+        for BinaryOperation { operator, offset, right } in rest {
             let right = self.evaluate(right)?;
             value = operators::binary(*operator, &value, &right, self.meter).map_err(|kind| kind.at(*offset))?;
         }

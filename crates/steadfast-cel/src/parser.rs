@@ -1,6 +1,6 @@
 //! Tokens to a syntax tree.
 
-use crate::ast::{Expr, ExprKind, Link, ListItem, Literal, MapEntry, Operator};
+use crate::ast::{BinaryOperation, Expr, ExprKind, ListItem, Literal, MapEntry, Operator};
 use crate::error::SyntaxError;
 use crate::lexer::{Token, TokenKind, tokens};
 use crate::macros;
@@ -33,7 +33,7 @@ pub const RESERVED: [&str; 17] = [
     "while",
 ];
 
-/// Precedence levels of the operators in chains, lowest first.
+/// Precedence levels of the binary operators, lowest first.
 const PRECEDENCE_LEVELS: [&[(&str, Operator)]; 3] = [
     &[
         ("==", Operator::Equal),
@@ -150,7 +150,7 @@ impl Parser {
     }
 
     fn and(&mut self) -> Result<Expr, SyntaxError> {
-        self.logical("&&", |parser| parser.chain(0), ExprKind::And)
+        self.logical("&&", |parser| parser.binary(0), ExprKind::And)
     }
 
     fn logical(
@@ -172,21 +172,21 @@ impl Parser {
         Ok(Expr::new(offset, node(operands)))
     }
 
-    fn chain(&mut self, level: usize) -> Result<Expr, SyntaxError> {
+    fn binary(&mut self, level: usize) -> Result<Expr, SyntaxError> {
         // The recursion descends one precedence level per call, so its depth is fixed.
         let Some(operators) = PRECEDENCE_LEVELS.get(level) else { return self.unary() };
-        let first = self.chain(level + 1)?;
+        let first = self.binary(level + 1)?;
         let start = self.offset();
         let mut rest = Vec::new();
         while let Some(operator) = self.operator(operators) {
             let offset = self.offset() as u32;
             self.take_token();
-            rest.push(Link { operator, offset, right: self.chain(level + 1)? });
+            rest.push(BinaryOperation { operator, offset, right: self.binary(level + 1)? });
         }
         if rest.is_empty() {
             return Ok(first);
         }
-        Ok(Expr::new(start, ExprKind::Chain { first: Box::new(first), rest }))
+        Ok(Expr::new(start, ExprKind::Binary { first: Box::new(first), rest }))
     }
 
     fn operator(&self, operators: &[(&str, Operator)]) -> Option<Operator> {

@@ -69,7 +69,7 @@ fn capture_logs() {
 }
 
 /// Returns an informer on `connection` with a limit on the size of a record, and its diagnostics. The faults here
-/// corrupt JSON bodies. The tests of `hostile`, in the library itself, cover protobuf.
+/// corrupt JSON bodies. The tests of `malformed_responses`, in the library itself, cover protobuf.
 fn informer<K>(
     connection: &Connection,
     kind: &K::DynamicType,

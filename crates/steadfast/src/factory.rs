@@ -21,7 +21,6 @@ use steadfast_executor::drop_contained;
 use tokio::sync::{mpsc, watch};
 
 use crate::cache_storage::RequestedStorage;
-use crate::catching_up::writes_of_event;
 use crate::connection::Connection;
 use crate::driver::{Command, Driver, Limits, ObjectDecoder, Transform};
 use crate::error::{CheckpointUnsupported, InformerError, NotSynced, SyncTimeout, WaitError};
@@ -35,6 +34,7 @@ use crate::responses::OBJECT_LIMIT;
 use crate::responses::RequestBuilder;
 use crate::scope::Scope;
 use crate::shared::{DiagnosticCallback, Shared, Undelivered};
+use crate::write_waits::writes_of_event;
 use crate::writes::Writes;
 
 /// Maximum time that a cache can be in doubt before waits skip it.

@@ -87,7 +87,6 @@ macro_rules! debug_as_message {
 #[cfg_attr(not(feature = "checkpoint"), path = "cache_storage/disabled.rs")]
 mod cache_storage;
 mod catalog;
-mod catching_up;
 #[cfg(feature = "checkpoint")]
 mod checkpoint;
 pub mod connection;
@@ -127,6 +126,7 @@ mod uncached;
 pub mod unstable;
 mod until;
 mod version_waits;
+mod write_waits;
 mod writes;
 
 /// The Kubernetes types of the informers. The program must enable a version feature of this crate, such as `latest`.

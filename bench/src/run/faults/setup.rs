@@ -187,30 +187,30 @@ impl Setup {
     /// Waits until the client has recovered or the timeout has passed, and records the results.
     pub(super) async fn evaluate(
         mut self,
-        verdict: &mut FaultResult,
+        fault_result: &mut FaultResult,
         recovery_timeout: Duration,
     ) -> Result<(), BenchError> {
         let (fault, counts_before, bytes) = self.fault_start.ok_or("no fault was injected")?;
-        verdict.recovery_timeout = recovery_timeout.as_secs();
+        fault_result.recovery_timeout = recovery_timeout.as_secs();
         let recovery_time = self.wait_until_equal(self.fault_end.unwrap_or(fault), recovery_timeout).await?;
-        verdict.recovered = recovery_time.map(|time| time.as_secs_f64());
+        fault_result.recovered = recovery_time.map(|time| time.as_secs_f64());
         // The handler may lag behind the cache. The last events must arrive before any count as lost.
         sleep(HANDLER_SETTLE_TIME).await;
         let counts_after = self.server.request_counts();
-        verdict.lists = counts_after.full_transfers() - counts_before.full_transfers();
-        verdict.watches = counts_after.watches - counts_before.watches;
-        verdict.bytes = self.bytes() - bytes;
+        fault_result.lists = counts_after.full_transfers() - counts_before.full_transfers();
+        fault_result.watches = counts_after.watches - counts_before.watches;
+        fault_result.bytes = self.bytes() - bytes;
         let client = self.client.as_ref().ok_or("the client was not started")?;
         let log = client.log();
         if let Some((delay, reason)) = log.first_doubt_since(fault) {
-            (verdict.noticed, verdict.reported_error) = (Some(delay.as_secs_f64()), Some(reason));
+            (fault_result.reported_after, fault_result.reported_error) = (Some(delay.as_secs_f64()), Some(reason));
         }
         let expected = self.expected.objects();
         // `ghosts` are deleted objects in the view of a handler. `outdated` are objects without their last state.
         let ghosts = log.objects.keys().filter(|name| !expected.contains_key(*name)).count();
         let outdated = expected.iter().filter(|(name, state)| log.objects.get(*name) != Some(state)).count();
-        verdict.lost = ghosts + outdated;
-        (verdict.merged, verdict.repeated, verdict.older) =
+        fault_result.lost = ghosts + outdated;
+        (fault_result.merged, fault_result.repeated, fault_result.older) =
             (log.merged_recreations, log.repeated_events, log.older_events);
         Ok(())
     }

@@ -14,7 +14,8 @@ pub(in crate::run) struct FaultResults {
     #[serde(alias = "setting")]
     pub(in crate::run) environment: RunEnvironment,
     pub(in crate::run) seconds: u64,
-    pub(in crate::run) verdicts: Vec<FaultResult>,
+    #[serde(rename = "verdicts")]
+    pub(in crate::run) results: Vec<FaultResult>,
 }
 
 /// Result of one library under one fault. Times are in seconds.
@@ -25,7 +26,8 @@ pub(in crate::run) struct FaultResult {
     #[serde(alias = "team")]
     pub(in crate::run) library: Library,
     /// Time from the fault until the library reported an error to its user. `None` without a report.
-    pub(in crate::run) noticed: Option<f64>,
+    #[serde(rename = "noticed")]
+    pub(in crate::run) reported_after: Option<f64>,
     /// The reported error.
     #[serde(alias = "said")]
     pub(in crate::run) reported_error: Option<String>,
@@ -61,7 +63,7 @@ impl FaultResult {
             fault: fault.to_owned(),
             title: title.to_owned(),
             library,
-            noticed: None,
+            reported_after: None,
             reported_error: None,
             recovered: None,
             recovery_timeout: 0,
@@ -93,7 +95,7 @@ impl fmt::Display for FaultResult {
             None => write!(
                 f,
                 "reported after {}, back after {}, {} LISTs, {} WATCHes, lost {}",
-                self.noticed.map_or_else(|| "never".to_owned(), format_seconds),
+                self.reported_after.map_or_else(|| "never".to_owned(), format_seconds),
                 self.recovery(),
                 self.lists,
                 self.watches,

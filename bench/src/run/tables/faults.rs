@@ -13,30 +13,30 @@ pub(in crate::run) fn table(fault_results: &FaultResults) -> String {
          |---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let mut previous_title = "";
-    for verdict in &fault_results.verdicts {
-        let title = if previous_title == verdict.title {
+    for fault_result in &fault_results.results {
+        let title = if previous_title == fault_result.title {
             String::new()
         } else {
-            format!("{} {}", verdict.fault, verdict.title)
+            format!("{} {}", fault_result.fault, fault_result.title)
         };
-        previous_title = &verdict.title;
-        if let Some(error) = &verdict.error {
-            let _ = writeln!(text, "| {title} | {} | not run: {error} | | | | | | | | |", verdict.library);
+        previous_title = &fault_result.title;
+        if let Some(error) = &fault_result.error {
+            let _ = writeln!(text, "| {title} | {} | not run: {error} | | | | | | | | |", fault_result.library);
             continue;
         }
         let _ = writeln!(
             text,
             "| {title} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-            verdict.library,
-            verdict.noticed.map_or_else(|| "never".to_owned(), format_seconds),
-            verdict.recovery(),
-            verdict.lists,
-            verdict.watches,
-            format_number((verdict.bytes as f64 / 1e3).round()),
-            count(verdict.lost),
-            count(verdict.merged),
-            count(verdict.repeated),
-            count(verdict.older),
+            fault_result.library,
+            fault_result.reported_after.map_or_else(|| "never".to_owned(), format_seconds),
+            fault_result.recovery(),
+            fault_result.lists,
+            fault_result.watches,
+            format_number((fault_result.bytes as f64 / 1e3).round()),
+            count(fault_result.lost),
+            count(fault_result.merged),
+            count(fault_result.repeated),
+            count(fault_result.older),
         );
     }
     text
@@ -48,38 +48,44 @@ pub(in crate::run) fn table(fault_results: &FaultResults) -> String {
 pub(in crate::run) fn summary(fault_results: &FaultResults, selected: Option<&[(&str, &str)]>) -> String {
     let mut text = String::from("| | Steadfast | kube-runtime | client-go |\n|---|---|---|---|\n");
     let mut titles: Vec<(&str, &str)> = Vec::new();
-    for verdict in &fault_results.verdicts {
-        let is_row = |(fault, title): &(&str, &str)| verdict.fault == *fault && verdict.title.starts_with(title);
-        if !titles.contains(&(&verdict.fault, &verdict.title))
+    for fault_result in &fault_results.results {
+        let is_row =
+            |(fault, title): &(&str, &str)| fault_result.fault == *fault && fault_result.title.starts_with(title);
+        if !titles.contains(&(&fault_result.fault, &fault_result.title))
             && selected.is_none_or(|selected| selected.iter().any(is_row))
         {
-            titles.push((&verdict.fault, &verdict.title));
+            titles.push((&fault_result.fault, &fault_result.title));
         }
     }
     for (fault, title) in titles {
         let cells = Library::ALL.map(|library| {
-            let is_row =
-                |verdict: &&FaultResult| verdict.library == library && verdict.fault == fault && verdict.title == title;
-            fault_results.verdicts.iter().find(is_row).map_or_else(|| "-".to_owned(), summary_cell_text)
+            let is_row = |fault_result: &&FaultResult| {
+                fault_result.library == library && fault_result.fault == fault && fault_result.title == title
+            };
+            fault_results.results.iter().find(is_row).map_or_else(|| "-".to_owned(), summary_cell_text)
         });
         let _ = writeln!(text, "| {fault} {title} | {} |", cells.join(" | "));
     }
     text
 }
 
-fn summary_cell_text(verdict: &FaultResult) -> String {
-    if verdict.error.is_some() {
+fn summary_cell_text(fault_result: &FaultResult) -> String {
+    if fault_result.error.is_some() {
         return "not run".to_owned();
     }
-    let lists = match verdict.lists {
+    let lists = match fault_result.lists {
         1 => "1 list".to_owned(),
         lists => format!("{lists} lists"),
     };
-    let deviations =
-        [(verdict.lost, "lost"), (verdict.merged, "merged"), (verdict.repeated, "repeated"), (verdict.older, "older")];
+    let deviations = [
+        (fault_result.lost, "lost"),
+        (fault_result.merged, "merged"),
+        (fault_result.repeated, "repeated"),
+        (fault_result.older, "older"),
+    ];
     let deviations =
         deviations.iter().filter(|(times, _)| *times > 0).map(|(times, kind)| format!(", **{times} {kind}**"));
-    format!("{}, {lists}{}", verdict.recovery(), deviations.collect::<String>())
+    format!("{}, {lists}{}", fault_result.recovery(), deviations.collect::<String>())
 }
 
 fn count(times: usize) -> String {

@@ -17,7 +17,7 @@ pub use kind::Kind;
 
 use self::error::reported_offset;
 use self::overloads::{Resolution, resolve};
-use crate::ast::{Comprehension, ComprehensionKind, Expr, ExprKind, Link, ListItem, Literal, MapEntry};
+use crate::ast::{BinaryOperation, Comprehension, ComprehensionKind, Expr, ExprKind, ListItem, Literal, MapEntry};
 use crate::types::Type;
 
 /// Names that start the full names of types and namespaces.
@@ -95,7 +95,7 @@ impl<'e> Checker<'e> {
                 let operand = self.kind(operand);
                 self.operator_kind(expr.offset as usize, "-_", &[operand])
             }
-            ExprKind::Chain { first, rest } => self.chain(first, rest),
+            ExprKind::Binary { first, rest } => self.binary(first, rest),
             ExprKind::And(operands) | ExprKind::Or(operands) => {
                 for operand in operands {
                     self.expect_bool(operand);
@@ -254,9 +254,9 @@ impl<'e> Checker<'e> {
         }
     }
 
-    fn chain(&mut self, first: &'e Expr, rest: &'e [Link]) -> Kind {
+    fn binary(&mut self, first: &'e Expr, rest: &'e [BinaryOperation]) -> Kind {
         let mut kind = self.kind(first);
-        for Link { operator, offset, right } in rest {
+        for BinaryOperation { operator, offset, right } in rest {
             let right = self.kind(right);
             kind = self.operator_kind(*offset as usize, operator.name(), &[kind, right]);
         }

@@ -24,7 +24,7 @@ mod generate;
 #[cfg(unix)]
 mod haproxy;
 #[cfg(unix)]
-mod hostile;
+mod hostile_tenant;
 #[cfg(unix)]
 mod independence;
 mod lab;

@@ -1,7 +1,9 @@
 //! Static checks of an expression: unknown names, and values with incompatible types.
 
 use steadfast_cel::Type;
-use steadfast_cel::ast::{Comprehension, ComprehensionKind, Expr, ExprKind, Link, Literal, MapEntry, Operator};
+use steadfast_cel::ast::{
+    BinaryOperation, Comprehension, ComprehensionKind, Expr, ExprKind, Literal, MapEntry, Operator,
+};
 
 use super::error::{ExpressionError, Purpose, chars_before};
 use super::kind::{EVENT_FIELDS, FUNCTIONS, VARIABLE_NAMES, ValueType};
@@ -74,10 +76,10 @@ impl<'e> Checker<'e> {
                 self.entries(yes, entry_fields);
                 self.entries(no, entry_fields);
             }
-            ExprKind::Chain { first, rest } if rest.iter().all(|link| link.operator == Operator::Add) => {
+            ExprKind::Binary { first, rest } if rest.iter().all(|operation| operation.operator == Operator::Add) => {
                 self.entries(first, entry_fields);
-                for link in rest {
-                    self.entries(&link.right, entry_fields);
+                for operation in rest {
+                    self.entries(&operation.right, entry_fields);
                 }
             }
             ExprKind::Comprehension(of) if of.kind == ComprehensionKind::List => {
@@ -175,7 +177,7 @@ impl<'e> Checker<'e> {
                 }
                 kind
             }
-            ExprKind::Chain { first, rest } => self.chain_kind(first, rest),
+            ExprKind::Binary { first, rest } => self.binary_kind(first, rest),
             ExprKind::And(operands) | ExprKind::Or(operands) => {
                 for operand in operands {
                     self.require_bool(operand);
@@ -289,9 +291,9 @@ impl<'e> Checker<'e> {
         }
     }
 
-    fn chain_kind(&mut self, first: &'e Expr, rest: &'e [Link]) -> ValueType {
+    fn binary_kind(&mut self, first: &'e Expr, rest: &'e [BinaryOperation]) -> ValueType {
         let (mut left_offset, mut left) = (first.offset, self.kind(first));
-        for Link { operator, offset, right } in rest {
+        for BinaryOperation { operator, offset, right } in rest {
             let kind = self.kind(right);
             let kinds_differ = !left.may_be(kind);
             let are_times = left.is_time_or_duration() && kind.is_time_or_duration();

@@ -6,7 +6,6 @@ mod deliver_each;
 mod differences;
 mod filters;
 mod handlers;
-mod isolation;
 mod layers;
 mod lazy;
 mod lifetimes;
@@ -19,6 +18,7 @@ mod readers;
 mod reentrant;
 mod scopes;
 mod uncached;
+mod user_code_isolation;
 mod waits;
 mod writes;
 

@@ -9,7 +9,7 @@ mod compressed;
 mod differences;
 mod differential;
 mod events;
-mod isolation;
+mod informer_isolation;
 mod limits;
 mod objects;
 mod protobuf;

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use crate::fixture::{
     PODS, Sockets, body_text, config, connection_with_dialer, get_request, http2_settings, in_memory_server, open_watch,
 };
-use crate::hostile::{ACK, GOAWAY, HEADERS, PING, SETTINGS, frame};
+use crate::protocol_violations::{ACK, GOAWAY, HEADERS, PING, SETTINGS, frame};
 
 /// Runs a peer that sends endless responses, and a GOAWAY after `delay`. The peer closes after the client.
 async fn serve_goaway_peer(mut pipe: DuplexStream, delay: Duration) -> io::Result<()> {

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use crate::fixture::{
     PODS, Sockets, body_text, config, connection_with_dialer, get_request, http2_settings, in_memory_server,
 };
-use crate::hostile::{ACK, HEADERS, PING, RST_STREAM, SETTINGS, frame};
+use crate::protocol_violations::{ACK, HEADERS, PING, RST_STREAM, SETTINGS, frame};
 
 const DATA: u8 = 0;
 const END_STREAM: u8 = 1;

@@ -1,4 +1,4 @@
-//! Hostile response heads.
+//! Malformed response heads.
 
 use std::io::Write;
 use std::time::Duration;

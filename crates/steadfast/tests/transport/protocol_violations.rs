@@ -43,13 +43,13 @@ struct PeerBehaviour {
     continues_reading: bool,
 }
 
-struct HostilePeer {
+struct ViolatingPeer {
     connection: Connection,
     /// Number of flood bytes read by the client.
     flood_bytes_read: Arc<AtomicUsize>,
 }
 
-async fn hostile_peer(behaviour: PeerBehaviour) -> HostilePeer {
+async fn violating_peer(behaviour: PeerBehaviour) -> ViolatingPeer {
     let config = config(&in_memory_server().await).await;
     let flood_bytes_read = Arc::new(AtomicUsize::new(0));
     let counted = flood_bytes_read.clone();
@@ -62,7 +62,7 @@ async fn hostile_peer(behaviour: PeerBehaviour) -> HostilePeer {
         });
         async move { Ok(Sockets::default().track(client_end)) }
     });
-    HostilePeer { connection, flood_bytes_read }
+    ViolatingPeer { connection, flood_bytes_read }
 }
 
 /// Behaves correctly until the first request.
@@ -113,7 +113,7 @@ fn flood(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 /// Returns the error of a request to a peer with `behaviour`, the time until the error, and the number of bytes read.
 async fn error_of_request(behaviour: PeerBehaviour) -> (TransportError, Duration, usize) {
-    let peer = hostile_peer(behaviour).await;
+    let peer = violating_peer(behaviour).await;
     let started_at = Instant::now();
     let error = body_text(&peer.connection, get_request(PODS)).await.expect_err("an error instead of a response");
     let steadfast::connection::SendError::Transport(error) = error else { panic!("{error}") };
@@ -138,7 +138,7 @@ async fn flood_of_unread_responses_is_bounded() {
 async fn peer_without_ping_responses_is_dead() {
     let behaviour =
         PeerBehaviour { first_bytes: Vec::new(), repeated_bytes: flood(PING, 0, b"12345678"), continues_reading: true };
-    let peer = hostile_peer(behaviour).await;
+    let peer = violating_peer(behaviour).await;
     let error = body_text(&peer.connection, get_request(PODS)).await.expect_err("an error instead of a response");
     assert!(error.to_string().contains("sent no response within 30.0 s"), "{error}");
     // Pings are sent twice a minute, and time out after four times the usual duration while data arrives.
@@ -168,7 +168,7 @@ async fn protocol_violation_ends_connection_with_reason() {
 
 #[tokio::test(start_paused = true)]
 async fn stream_resets_end_only_their_requests() {
-    let peer = hostile_peer(PeerBehaviour {
+    let peer = violating_peer(PeerBehaviour {
         first_bytes: frame(RST_STREAM, 0, 1, &[0, 0, 0, 2]),
         repeated_bytes: flood(RST_STREAM, 1, &[0, 0, 0, 2]),
         continues_reading: true,

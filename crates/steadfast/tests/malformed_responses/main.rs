@@ -1,5 +1,5 @@
-//! Hostile servers. Any bytes cost bounded memory, the cause is reported, other informers are unaffected, and the
-//! informer recovers with the server.
+//! Servers with malformed responses. Any bytes cost bounded memory, the cause is reported, other informers are
+//! unaffected, and the informer recovers with the server.
 
 #![allow(missing_docs)]
 
