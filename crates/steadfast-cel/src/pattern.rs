@@ -1,8 +1,11 @@
 //! Regular expressions in RE2 syntax.
 //!
 //! The engine takes time in proportion to text and compiled size, so that no pattern takes exponential time. In RE2,
-//! `\w`, `\d`, `\s` and `\b` are limited to ASCII, and a `[` inside a class is a plain character. The engine treats
-//! both differently. Patterns are therefore translated first.
+//! `\w`, `\d`, `\s` and `\b` are limited to ASCII, and `[`, `--`, `&&` and `~~` inside a class are plain characters.
+//! The engine treats both differently. Patterns are therefore translated first.
+
+use std::iter::Peekable;
+use std::str::Chars;
 
 use regex::{Regex, RegexBuilder};
 
@@ -66,30 +69,42 @@ impl Pattern {
     }
 }
 
+/// Role of the next character in a class.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ClassPosition {
+    /// After the opening bracket.
+    First,
+    /// After an item that cannot start a range.
+    Item,
+    /// After a character that a hyphen would make the start of a range.
+    Character,
+    /// After the hyphen of a range.
+    RangeEnd,
+}
+
+impl ClassPosition {
+    /// Returns the position after a single character.
+    fn after_character(self) -> Self {
+        if self == Self::RangeEnd { Self::Item } else { Self::Character }
+    }
+}
+
 /// Translates a pattern of RE2 to the syntax of this engine.
 fn translate(pattern: &str) -> String {
     let mut translated = String::with_capacity(pattern.len());
     let mut letters = pattern.chars().peekable();
-    let mut is_in_class = false;
-    let mut is_first_in_class = false;
     while let Some(letter) = letters.next() {
-        let was_first = std::mem::take(&mut is_first_in_class);
         match letter {
             '\\' => match letters.next() {
-                Some('w') if is_in_class => translated.push_str("0-9A-Za-z_"),
-                Some('d') if is_in_class => translated.push_str("0-9"),
-                // RE2's `\s` lacks the vertical tab.
-                Some('s') if is_in_class => translated.push_str(r"\t\n\f\r "),
                 Some('w') => translated.push_str("[0-9A-Za-z_]"),
                 Some('d') => translated.push_str("[0-9]"),
+                // RE2's `\s` lacks the vertical tab.
                 Some('s') => translated.push_str(r"[\t\n\f\r ]"),
-                Some('W') => translated.push_str("[^0-9A-Za-z_]"),
-                Some('D') => translated.push_str("[^0-9]"),
-                Some('S') => translated.push_str(r"[^\t\n\f\r ]"),
-                Some('b') if !is_in_class => translated.push_str(r"(?-u:\b)"),
+                Some(other @ ('W' | 'D' | 'S')) => translated.push_str(negated_class(other)),
+                Some('b') => translated.push_str(r"(?-u:\b)"),
                 // `\B` is not translated: its ASCII form could match within a character.
                 // RE2 quotes text between `\Q` and `\E`; this engine has no such syntax.
-                Some('Q') if !is_in_class => {
+                Some('Q') => {
                     while let Some(quoted) = letters.next() {
                         if quoted == '\\' && letters.peek() == Some(&'E') {
                             letters.next();
@@ -98,23 +113,28 @@ fn translate(pattern: &str) -> String {
                         translated.push_str(&regex::escape(quoted.encode_utf8(&mut [0; 4])));
                     }
                 }
-                Some(other) => {
-                    translated.push('\\');
-                    translated.push(other);
-                }
+                Some(other) => translated.extend(['\\', other]),
                 None => translated.push('\\'),
             },
-            '[' if !is_in_class => {
-                is_in_class = true;
-                is_first_in_class = true;
-                translated.push('[');
-                if letters.peek() == Some(&'^') {
-                    letters.next();
-                    translated.push('^');
-                }
-            }
+            '[' => translate_class(&mut letters, &mut translated),
+            other => translated.push(other),
+        }
+    }
+    translated
+}
+
+/// Translates a class of characters, whose opening bracket has been read.
+fn translate_class(letters: &mut Peekable<Chars<'_>>, translated: &mut String) {
+    translated.push('[');
+    if letters.next_if_eq(&'^').is_some() {
+        translated.push('^');
+    }
+    let mut position = ClassPosition::First;
+    while let Some(letter) = letters.next() {
+        position = match letter {
+            '\\' => translate_class_escape(letters, translated, position),
             // A class of POSIX: `[:alpha:]`.
-            '[' if letters.peek() == Some(&':') => {
+            '[' if position != ClassPosition::RangeEnd && letters.peek() == Some(&':') => {
                 translated.push('[');
                 for inside in letters.by_ref() {
                     translated.push(inside);
@@ -122,34 +142,90 @@ fn translate(pattern: &str) -> String {
                         break;
                     }
                 }
+                ClassPosition::Item
             }
-            '[' => translated.push_str(r"\["),
-            // RE2 and POSIX treat `]` as a plain character directly after `[` or `[^`.
-            ']' if is_in_class && was_first => translated.push_str(r"\]"),
-            ']' => {
-                is_in_class = false;
+            ']' if position != ClassPosition::First => {
                 translated.push(']');
+                return;
             }
-            // Only this engine has operators on classes, such as `&&` and `~~`.
-            '&' | '~' if is_in_class => {
-                translated.push('\\');
-                translated.push(letter);
+            '-' if position == ClassPosition::Character && letters.peek() != Some(&']') => {
+                translated.push('-');
+                ClassPosition::RangeEnd
             }
-            other => translated.push(other),
-        }
+            // Only this engine has nested classes and the operators `--`, `&&` and `~~`.
+            // RE2 and POSIX treat `]` as a plain character directly after `[` or `[^`.
+            '[' | ']' | '-' | '&' | '~' => {
+                translated.extend(['\\', letter]);
+                position.after_character()
+            }
+            other => {
+                translated.push(other);
+                position.after_character()
+            }
+        };
     }
-    translated
+}
+
+/// Translates an escape sequence in a class, whose backslash has been read. Returns the position after the escape.
+fn translate_class_escape(
+    letters: &mut Peekable<Chars<'_>>,
+    translated: &mut String,
+    position: ClassPosition,
+) -> ClassPosition {
+    let Some(letter) = letters.next() else {
+        translated.push('\\');
+        return ClassPosition::Item;
+    };
+    match letter {
+        // A range cannot end in a class. Unchanged, such a range is an error, as in RE2.
+        _ if position == ClassPosition::RangeEnd => translated.extend(['\\', letter]),
+        'w' => translated.push_str("0-9A-Za-z_"),
+        'd' => translated.push_str("0-9"),
+        's' => translated.push_str(r"\t\n\f\r "),
+        'W' | 'D' | 'S' => translated.push_str(negated_class(letter)),
+        other => translated.extend(['\\', other]),
+    }
+    // The digits of `\x` and the name of `\p` can be in braces.
+    if matches!(letter, 'x' | 'p' | 'P') && letters.peek() == Some(&'{') {
+        for inside in letters.by_ref() {
+            translated.push(inside);
+            if inside == '}' {
+                break;
+            }
+        }
+    } else {
+        let length = match letter {
+            'x' => 2,
+            'p' | 'P' => 1,
+            _ => 0,
+        };
+        translated.extend(letters.by_ref().take(length));
+    }
+    match letter {
+        'w' | 'd' | 's' | 'W' | 'D' | 'S' | 'p' | 'P' => ClassPosition::Item,
+        _ => position.after_character(),
+    }
+}
+
+/// Returns the translation of `\W`, `\D` or `\S`.
+fn negated_class(letter: char) -> &'static str {
+    match letter {
+        'W' => "[^0-9A-Za-z_]",
+        'D' => "[^0-9]",
+        _ => r"[^\t\n\f\r ]",
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn matches(pattern: &str, text: &str) -> bool {
+        Pattern::compile(pattern, MAX_CONSTANT_PROGRAM_BYTES).map(|pattern| pattern.is_match(text)).expect(pattern)
+    }
+
     #[test]
     fn classes_are_those_of_re2() {
-        let matches = |pattern: &str, text: &str| {
-            Pattern::compile(pattern, MAX_CONSTANT_PROGRAM_BYTES).map(|pattern| pattern.is_match(text)).expect(pattern)
-        };
         for (pattern, text, expected) in [
             (r"^\w+$", "abc_1", true),
             (r"^\w+$", "é", false),
@@ -166,6 +242,36 @@ mod tests {
             (r"^\pL$", "é", true),
         ] {
             assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn hyphens_in_classes_are_those_of_re2() {
+        for (class, members, others) in [
+            // The range from `+` to `-`; this engine would remove `-` from the class.
+            (r"[+--]", "+,-", ".*"),
+            (r"[--/]", "-./", "+0"),
+            (r"[^+--]", "*.a", "+,-"),
+            (r"[a-c--/]", "abc-./", "d,"),
+            (r"[\d--/]", "09-./", ",a"),
+            (r"[\pN--/]", "09-./", ",a"),
+            (r"[\p{Nd}-z]", "09-z", "ay"),
+            (r"[\x21--]", "!+-", ". "),
+            (r"[\x{21}-\x23-z]", "!#-z", "$y"),
+            (r"[[:digit:]-z]", "09-z", "ay"),
+            (r"[a-]", "a-", "b"),
+            (r"[]-a]", "]^a", "b-"),
+            (r"[!-[]", "!A[", "]\\"),
+            (r"[a&&~~b]", "ab&~", "c-"),
+        ] {
+            for (texts, expected) in [(members, true), (others, false)] {
+                for text in texts.split("").filter(|text| !text.is_empty()) {
+                    assert_eq!(matches(&format!("^{class}$"), text), expected, "{class} {text}");
+                }
+            }
+        }
+        for pattern in [r"[a--]", r"[!-\d]", r"[a-\pL]"] {
+            assert!(Pattern::compile(pattern, MAX_CONSTANT_PROGRAM_BYTES).is_err(), "{pattern}");
         }
     }
 
