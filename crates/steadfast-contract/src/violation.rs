@@ -108,6 +108,7 @@ impl fmt::Display for CheckError {
         let lines = lines.chain(self.violations.iter().map(ToString::to_string));
         let lines: Vec<_> = lines.chain(self.inconclusive.iter().map(ToString::to_string)).collect();
         match self.violations.len() {
+            0 if !self.malformed.is_empty() => f.write_str("the recording contradicts itself and cannot be checked")?,
             0 => f.write_str("the trace has too little evidence that the contract is kept")?,
             violations => write!(f, "the contract is violated {violations} time(s)")?,
         }

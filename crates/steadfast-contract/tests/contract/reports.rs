@@ -78,6 +78,15 @@ fn contradictory_recordings_never_pass() {
     assert!(!with_decreasing_version.report().malformed.is_empty());
 }
 
+#[test]
+fn contradictory_recording_is_named_in_headline() {
+    let entry = |ms: u64, record: Record| Entry { at: Duration::from_millis(ms), record };
+    let trace: Trace = [entry(1, Record::Quiet), entry(0, Record::Settled)].into_iter().collect();
+    let error = check(&History::new(), &trace).unwrap_err();
+    assert!(error.violations.is_empty() && !error.malformed.is_empty(), "{error:#?}");
+    assert!(error.to_string().starts_with("the recording contradicts itself and cannot be checked\n"), "{error}");
+}
+
 /// Returns the missing evidence of a scenario without violations.
 fn missing_evidence(scenario: &Scenario) -> String {
     let report = scenario.report();
