@@ -99,8 +99,7 @@ fn steps(text: &str) -> Result<Vec<Step>, String> {
                 (Step::Member(name.to_owned()), after.strip_prefix(']').ok_or_else(error)?)
             };
             steps.push(step);
-            // A dot after a bracket is optional.
-            rest = after.strip_prefix('.').unwrap_or(after);
+            rest = following(text, after)?;
             continue;
         }
         let end = rest.find(['.', '[']).unwrap_or(rest.len());
@@ -108,15 +107,19 @@ fn steps(text: &str) -> Result<Vec<Step>, String> {
             return Err(format!("path {text:?} contains an empty name; write spec.nodeName"));
         }
         steps.push(Step::Member(rest[..end].to_owned()));
-        rest = &rest[end..];
-        if let Some(after) = rest.strip_prefix('.') {
-            if after.is_empty() {
-                return Err(format!("path {text:?} ends with a dot"));
-            }
-            rest = after;
-        }
+        rest = following(text, &rest[end..])?;
     }
     Ok(steps)
+}
+
+/// Returns the next step of the path `text`, from `after`, the rest behind a step.
+fn following<'a>(text: &str, after: &'a str) -> Result<&'a str, String> {
+    match after.strip_prefix('.') {
+        Some("") => Err(format!("path {text:?} ends with a dot")),
+        Some(next) => Ok(next),
+        None if after.is_empty() || after.starts_with('[') => Ok(after),
+        None => Err(format!("path {text:?} lacks a dot before {after:?}")),
+    }
 }
 
 /// Returns the index values of a node: a scalar, or each scalar of a list.

@@ -159,6 +159,18 @@ def test_invalid_index_path_is_rejected(server: Server, path: str) -> None:
     run(main())
 
 
+@pytest.mark.parametrize(
+    ("path", "reason"), [("spec.containers[*].", "ends with a dot"), ("spec.containers[*]image", "lacks a dot")]
+)
+def test_index_path_with_misplaced_dot(server: Server, path: str, reason: str) -> None:
+    async def main() -> None:
+        async with steadfast.Informers(url=server.url) as informers:
+            with pytest.raises(ValueError, match=reason):
+                informers.watch("pods", index={"x": path})
+
+    run(main())
+
+
 def test_selectors_restrict_the_cache(server: Server) -> None:
     server.create(pod("web-0", node="n1"))
     server.create(pod("web-1", node="n2", app="web", tier="front"))
