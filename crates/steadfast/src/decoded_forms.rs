@@ -173,6 +173,11 @@ impl DecodedForms {
         self.step_by.or(self.next)
     }
 
+    /// Returns true if [`step`](Self::step) has work: its time has come, or a sweep is in progress.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.has_step() || self.next.is_some_and(|next| next <= now)
+    }
+
     /// Returns true if [`step`](Self::step) should run as soon as the driver has no other input.
     pub(crate) fn has_step(&self) -> bool {
         self.step_by.is_some()
@@ -189,8 +194,8 @@ impl DecodedForms {
     }
 
     /// Processes the object of a watch event that is cached encoded, before it is in the cache. The driver applies the
-    /// event before the next [`step`](Self::step).
-    pub(crate) fn event<K>(&mut self, key: &ObjectKey, object: &WithSize<K>, now: Instant) {
+    /// event before the next [`step`](Self::step). Returns true if the decoded object stays in the cache.
+    pub(crate) fn event<K>(&mut self, key: &ObjectKey, object: &WithSize<K>, now: Instant) -> bool {
         self.events += 1;
         if self.keeps_recent {
             object.keep_unread();
@@ -203,6 +208,7 @@ impl DecodedForms {
                 self.step_by.get_or_insert(now + MAX_STEP_DELAY);
             }
         }
+        self.keeps_recent
     }
 
     /// Visits some forms and drops the unused ones. Returns true if the store has changed.

@@ -112,6 +112,7 @@ mod multi_namespace;
 mod owner;
 mod probes;
 mod readiness;
+mod recent_objects;
 mod registration;
 mod resource;
 mod responses;

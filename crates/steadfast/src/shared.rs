@@ -57,6 +57,8 @@ pub(crate) struct Shared<K> {
     pub(crate) dictionary_bytes: OnceLock<Arc<AtomicUsize>>,
     /// Reports of readers about objects that they decoded.
     pub(crate) decode_reports: Arc<DecodeReports>,
+    /// Memory of the decoded objects that the driver keeps for the handlers, in bytes.
+    pub(crate) recent_bytes: Arc<AtomicUsize>,
     /// Counter of publications and state changes.
     changed: watch::Sender<u64>,
     /// Waiters for versions of the cache.
@@ -94,6 +96,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             observation: OnceLock::new(),
             dictionary_bytes: OnceLock::new(),
             decode_reports: Arc::default(),
+            recent_bytes: Arc::default(),
             changed: watch::Sender::new(0),
             version_waits: VersionWaits::default(),
             withheld: AtomicBool::new(false),
@@ -368,7 +371,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let handlers = self.handlers();
         let own = handlers.iter().filter(|handler| handler.is_first);
         let queues = own.map(|handler| handler.runner().footprint()).sum();
-        let decoded = self.decode_reports.bytes();
+        let decoded = self.decode_reports.bytes() + self.recent_bytes.load(Ordering::Relaxed);
         Memory { objects: objects + dictionary_bytes + decoded, keys: entries + layout, indexes, queues }
     }
 

@@ -18,6 +18,7 @@ use super::metadata_diff::MetadataDiff;
 use super::object_decoder::ObjectDecoder;
 use super::ordering_detector::OrderingDetector;
 use crate::decoded_forms::DecodedForms;
+use crate::recent_objects::RecentObjects;
 use crate::shared::Shared;
 
 /// Maximum number of read failures processed together.
@@ -37,6 +38,7 @@ pub(super) struct CacheWriter<K: Send + Sync + 'static> {
     staging: Option<Staging<K>>,
     edits: Vec<Edit<K>>,
     decoded_forms: DecodedForms,
+    recent_objects: RecentObjects<K>,
     /// Decode errors of objects that are not in the cache yet. A transform may decode its input before the object is
     /// cached.
     early: Vec<DecodeError>,
@@ -73,6 +75,7 @@ impl<K: Cacheable> CacheWriter<K> {
     ) -> Self {
         Self {
             decoding: Decoding::new(object_decoder, shared.environment.clone()),
+            recent_objects: RecentObjects::new(shared.recent_bytes.clone()),
             shared,
             chunk_len: 0,
             staging: None,
@@ -115,6 +118,7 @@ impl<K: Cacheable> CacheWriter<K> {
             let diagnostic_index = diagnostics.pending.next_place();
             self.submit(DecodePurpose::Edited { edit: self.edits.len() - 1, diagnostic_index }, object);
         } else {
+            self.recent_objects.make_room();
             let kept = self.decoding.decode(&object).map_err(|reason| {
                 self.report_undecodable(&object.identity, &reason, diagnostics);
                 Tainted
@@ -122,7 +126,10 @@ impl<K: Cacheable> CacheWriter<K> {
             if let Ok(kept) = &kept
                 && kept.is_on_demand()
             {
-                self.decoded_forms.event(&object.identity.key, kept, self.shared.environment.now());
+                let now = self.shared.environment.now();
+                if !self.decoded_forms.event(&object.identity.key, kept, now) {
+                    self.recent_objects.add(kept, now);
+                }
             }
             self.edits.push(Edit::Apply(kind, object.identity, kept));
         }
@@ -423,9 +430,9 @@ impl<K: Cacheable> CacheWriter<K> {
         self.decoded_forms.reported(&self.shared.decode_reports, self.shared.environment.now());
     }
 
-    /// Returns the time of the next sweep of unused decoded forms.
+    /// Returns the time of the next drop of unused decoded objects.
     pub(super) fn next_sweep(&self) -> Option<Instant> {
-        self.decoded_forms.next()
+        [self.decoded_forms.next(), self.recent_objects.next()].into_iter().flatten().min()
     }
 
     /// Returns true if a sweep is in progress.
@@ -433,10 +440,14 @@ impl<K: Cacheable> CacheWriter<K> {
         self.decoded_forms.has_step()
     }
 
-    /// Drops some decoded forms that no reader uses. All edits must have been published.
+    /// Drops some decoded objects that no reader uses. All edits must have been published.
     pub(super) fn sweep(&mut self) {
         let shared = &self.shared;
         let now = shared.environment.now();
+        self.recent_objects.expire(now);
+        if !self.decoded_forms.is_due(now) {
+            return;
+        }
         // The decoded forms are dropped after the lock is released: this can take long, and their `Drop` is user code.
         let _before = shared.snapshot();
         shared.edit(|store| {
