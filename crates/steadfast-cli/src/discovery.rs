@@ -10,6 +10,7 @@ use steadfast::unstable::catalog::{Catalog, NotFound, ServedResource, fetch_cata
 use steadfast::{Connection, Scope};
 use tokio::time::{Instant, sleep};
 
+use crate::built_in_groups::is_built_in_group;
 use crate::changes::columns::Column;
 use crate::connect::{RequestFailure, classify};
 use crate::console;
@@ -138,18 +139,14 @@ pub(crate) async fn await_kinds(
 /// show paths instead.
 pub(crate) async fn printer_columns(connection: &Connection, resource: &ServedResource) -> Vec<Column> {
     let api_resource = &resource.api_resource;
-    // Most groups of the Kubernetes project are built in and have no definition, so these groups cost no request.
-    if api_resource.group.ends_with(".k8s.io") {
-        return Vec::new();
-    }
     let definition = definition(connection, resource).await;
     definition.map_or_else(Vec::new, |definition| Column::of(&definition, &api_resource.version))
 }
 
 /// Returns the definition of a custom resource; `None` for other resources, and if the definition cannot be read.
 pub(crate) async fn definition(connection: &Connection, resource: &ServedResource) -> Option<Value> {
-    // Groups without a dot cannot have definitions.
-    if !resource.api_resource.group.contains('.') {
+    // Built-in groups cost no request.
+    if is_built_in_group(&resource.api_resource.group) {
         return None;
     }
     let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");

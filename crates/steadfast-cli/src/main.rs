@@ -33,6 +33,7 @@
 //! | `log_lines` | lines of a log, with a maximum length |
 
 mod audit;
+mod built_in_groups;
 mod byte_count;
 mod changes;
 mod cli;

@@ -61,7 +61,7 @@ pub use body::ResponseBody;
 pub(crate) use connection_event::{ConnectionEvent, ResponsivenessWatch};
 pub(crate) use connection_runtime::ConnectionRuntime;
 pub(crate) use connector::{Connector, HostPort, Login, Proxy, Route};
-pub(crate) use dispatch::{copy_request, is_long_lived};
+pub(crate) use dispatch::{copy_request, is_long_lived, is_watch};
 pub use error::TransportError;
 pub use fence::Fence;
 pub(crate) use pool::Pool;

@@ -8,6 +8,7 @@ use steadfast::unstable::catalog::ServedResource;
 
 use super::finding::Finding;
 use super::list_sample::{ListSample, ListSamples};
+use crate::built_in_groups::is_built_in_group;
 use crate::byte_count::format_bytes;
 use crate::changes::text::plural;
 
@@ -110,9 +111,7 @@ const TYPED_PERCENT: usize = 55;
 /// Returns the memory of decoded objects that take `dynamic` bytes as `DynamicObject`, the form for kinds without a
 /// type.
 fn decoded(resource: &ServedResource, dynamic: usize) -> usize {
-    let group = &resource.api_resource.group;
-    let is_built_in = !group.contains('.') || group.ends_with(".k8s.io");
-    if is_built_in { dynamic.saturating_mul(TYPED_PERCENT) / 100 } else { dynamic }
+    if is_built_in_group(&resource.api_resource.group) { dynamic.saturating_mul(TYPED_PERCENT) / 100 } else { dynamic }
 }
 
 /// Returns the object with its type, which items of a list lack.

@@ -13,6 +13,7 @@ use serde_json::Value;
 use steadfast::Connection;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
+use crate::built_in_groups::is_built_in_group;
 use crate::changes::text::{escape, width};
 
 /// Maximum number of owners in a chain. References can form a cycle.
@@ -134,7 +135,7 @@ fn may_have_owner(owner: &OwnerRef) -> bool {
         ("", "Node") | ("apps", "Deployment") | ("batch", "CronJob") => false,
         ("apps" | "batch", _) => true,
         // Custom resources can be owned by others.
-        (group, _) => group.contains('.') && !group.ends_with(".k8s.io"),
+        (group, _) => !is_built_in_group(group),
     }
 }
 
@@ -250,6 +251,15 @@ mod tests {
         owners.chain(&object("ReplicaSet", "web-7d9f", Some(("apps/v1", "Deployment", "web"))));
         owners.chain(&object("Pod", "static", Some(("v1", "Node", "node-1"))));
         assert!(requests.try_recv().is_err(), "deployments and nodes have no owner");
+    }
+
+    #[test]
+    fn owner_in_custom_group_of_kubernetes_is_requested() {
+        let (owners, mut requests) = Owners::new();
+        owners.chain(&object("Pod", "p", Some(("gateway.networking.k8s.io/v1", "Gateway", "edge"))));
+        assert_eq!(requests.try_recv().expect("a request").owner.name, "edge");
+        owners.chain(&object("Pod", "p", Some(("networking.k8s.io/v1", "Ingress", "edge"))));
+        assert!(requests.try_recv().is_err(), "an ingress has no owner");
     }
 
     #[test]

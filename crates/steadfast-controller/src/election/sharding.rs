@@ -298,7 +298,7 @@ impl CacheReader {
 
 impl fmt::Debug for Sharding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shares")
+        f.debug_struct("Sharding")
             .field("namespace", &self.handle.state.namespace)
             .field("group", &self.handle.state.group)
             .field("identity", &self.handle.state.identity)

@@ -35,6 +35,8 @@ const MAX_FETCHES: usize = 4;
 /// Cause of a rejected list of metadata.
 const NO_COMMON_VERSION: &str = "the pages of a metadata list have no common version";
 
+const OLDER_METADATA: &str = "the metadata list is older than the cache";
+
 /// Delta relist in progress.
 #[derive(Clone, Debug)]
 pub(super) struct DeltaList {
@@ -223,12 +225,13 @@ impl DeltaList {
     fn page_ended(&mut self, meta: ListMeta, cache: &CacheState, requester: &mut Requester) -> Effects {
         let version = meta.version.filter(ResourceVersion::is_ordered);
         let is_same_version = self.version.is_none() || self.version == version;
-        // Metadata below the cached version could revive deleted objects.
-        let is_older =
-            |version: &ResourceVersion| cache.reached_version().is_some_and(|held| version.is_older_than(held));
-        let Some(version) = version.filter(|version| is_same_version && !is_older(version)) else {
+        let Some(version) = version.filter(|_| is_same_version) else {
             return self.list_all(NO_COMMON_VERSION.into());
         };
+        // Metadata below the cached version could revive deleted objects.
+        if cache.reached_version().is_some_and(|held| version.is_older_than(held)) {
+            return self.list_all(OLDER_METADATA.into());
+        }
         self.version = Some(version);
         let Some(token) = meta.continue_token else { return self.metadata_complete(requester) };
         match self.paging.next_page(&token) {

@@ -333,6 +333,6 @@ fn checked<'a>(key: &[u8], value: &'a [u8]) -> Option<(&'a [u8], u32)> {
 fn catch_panic<T>(action: impl FnOnce() -> Result<T, CheckpointFileError>) -> Result<T, CheckpointFileError> {
     std::panic::catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|panic| {
         drop_contained(panic);
-        Err(CheckpointFileError("the database panicked while reading the file".into()))
+        Err(CheckpointFileError("the database panicked while it accessed the file".into()))
     })
 }

@@ -347,7 +347,7 @@ impl Authorizer {
 
     fn timeout_detail(&self) -> String {
         format!(
-            "no source returned credentials within {:.1} s; check the credential plugin",
+            "no source returned credentials within {:.1} s; check the credential plugin or the token source of the kubeconfig",
             self.timeout.as_secs_f64()
         )
     }

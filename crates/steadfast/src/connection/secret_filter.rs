@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use tower::BoxError;
 
-use crate::transport::ResponseBody;
+use crate::transport::{ResponseBody, is_watch};
 
 /// Maximum bytes of a buffered response; `kube` buffers the whole response as well.
 const MAX_BUFFERED_BYTES: usize = 256 * 1024 * 1024;
@@ -86,15 +86,13 @@ impl SensitiveResponse {
             [Some("namespaces"), Some(_), Some("serviceaccounts"), Some(_), Some("token")] => SecretKind::Token,
             _ => return None,
         };
-        let query = request.uri().query().unwrap_or_default();
-        let is_watch = query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"));
         let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
         // Not covered: protobuf, which `kube` does not decode, and tables, for which no type is known here.
         if accept.contains("protobuf") || accept.contains("as=Table") {
             return None;
         }
         Some(Self {
-            kind: if is_watch { SecretKind::Events } else { kind },
+            kind: if is_watch(request.uri()) { SecretKind::Events } else { kind },
             path: path.to_owned(),
             is_metadata_only: accept.contains("as=PartialObjectMetadata"),
             status: *request.method() == Method::DELETE,
@@ -270,6 +268,9 @@ mod tests {
     fn secret_and_token_paths_are_detected() {
         assert_eq!(kind("GET", ALL), Some(SecretKind::Secrets));
         assert_eq!(kind("GET", WATCH), Some(SecretKind::Events));
+        // API servers accept other true values too.
+        assert_eq!(kind("GET", "/api/v1/secrets?watch=True"), Some(SecretKind::Events));
+        assert_eq!(kind("GET", "/api/v1/secrets?watch=false"), Some(SecretKind::Secrets));
         assert_eq!(kind("GET", "/api/v1/namespaces/a/secrets"), Some(SecretKind::Secrets));
         assert_eq!(kind("POST", "/api/v1/namespaces/a/secrets"), Some(SecretKind::Secret));
         assert_eq!(kind("PATCH", ONE), Some(SecretKind::Secret));

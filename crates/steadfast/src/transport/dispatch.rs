@@ -66,6 +66,11 @@ pub(crate) fn is_long_lived(uri: &Uri) -> bool {
     ResponseKind::of(uri).may_be_silent
 }
 
+/// Returns true if the response for `uri` is a watch.
+pub(crate) fn is_watch(uri: &Uri) -> bool {
+    ResponseKind::of(uri).is_watch
+}
+
 impl Pool {
     /// Sends `request`, whose URI names the server, and waits for the response head.
     ///

@@ -130,8 +130,8 @@ async fn invalid_metadata_list_is_not_compared() {
 async fn incomparable_metadata_is_abandoned() {
     let older = metadata_of("PartialObjectMetadataList", "3", &cached_items().join(","));
     let version = "have no common version";
-    assert_abandoned("an older list", [Attack { required_text: METADATA_REQUEST, ..list(&older) }], version, false)
-        .await;
+    let attack = Attack { required_text: METADATA_REQUEST, ..list(&older) };
+    assert_abandoned("an older list", [attack], "older than the cache", false).await;
     let opaque = metadata_of("PartialObjectMetadataList", "x", "");
     assert_abandoned(
         "an opaque version",
