@@ -33,16 +33,48 @@ impl Pattern {
     }
 }
 
+/// Part of a range within brackets, such as `a-z`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RangePart {
+    /// No part: a hyphen is a plain character.
+    None,
+    /// The first character of a range, if a hyphen follows.
+    Start,
+    /// The hyphen of a range.
+    Hyphen,
+}
+
 /// Translates the differences between the dialects: Go's classes are ASCII, and its brackets have no set operations.
 fn translate(pattern: &str) -> String {
     let mut output = String::with_capacity(pattern.len());
     let mut letters = pattern.chars().peekable();
     let (mut is_in_class, mut is_in_named_class) = (false, false);
+    let mut part = RangePart::None;
     while let Some(letter) = letters.next() {
+        let previous = part;
+        // A single character can start a range, unless it ends one.
+        part = if previous == RangePart::Hyphen { RangePart::None } else { RangePart::Start };
         match letter {
             '\\' => match letters.next() {
                 // Go's classes contain only ASCII, unlike Rust's.
-                Some(class @ ('d' | 'D' | 's' | 'S' | 'w' | 'W')) => output.push_str(&class_of(class, is_in_class)),
+                Some(class @ ('d' | 'D' | 's' | 'S' | 'w' | 'W')) => {
+                    output.push_str(&class_of(class, is_in_class));
+                    part = RangePart::None;
+                }
+                // The names of Unicode classes, as in `\pL` and `\p{Greek}`.
+                Some(class @ ('p' | 'P')) => {
+                    output.extend(['\\', class]);
+                    output.extend(letters.next_if(|letter| *letter != '{' && *letter != ']'));
+                    if letters.peek() == Some(&'{') {
+                        while let Some(inside) = letters.next() {
+                            output.push(inside);
+                            if inside == '}' {
+                                break;
+                            }
+                        }
+                    }
+                    part = RangePart::None;
+                }
                 Some('b') if !is_in_class => output.push_str("(?-u:\\b)"),
                 Some(other) => output.extend(['\\', other]),
                 None => output.push('\\'),
@@ -55,6 +87,7 @@ fn translate(pattern: &str) -> String {
             '[' if is_in_class => output.push_str("\\["),
             '[' => {
                 is_in_class = true;
+                part = RangePart::None;
                 output.push('[');
                 if letters.peek() == Some(&'^') {
                     output.extend(letters.next());
@@ -62,19 +95,25 @@ fn translate(pattern: &str) -> String {
                 // The first character within brackets is literal.
                 if letters.peek() == Some(&']') {
                     letters.next();
+                    part = RangePart::Start;
                     output.push_str("\\]");
                 }
             }
             ']' if is_in_named_class => {
                 is_in_named_class = false;
+                part = RangePart::None;
                 output.push(']');
             }
             ']' => {
                 is_in_class = false;
                 output.push(']');
             }
-            // `&&` and `~~` are set operations in Rust.
-            '&' | '~' if is_in_class => output.extend(['\\', letter]),
+            '-' if is_in_class && previous == RangePart::Start && letters.peek() != Some(&']') => {
+                part = RangePart::Hyphen;
+                output.push('-');
+            }
+            // `--`, `&&` and `~~` are set operations in Rust.
+            '-' | '&' | '~' if is_in_class => output.extend(['\\', letter]),
             other => output.push(other),
         }
     }
@@ -114,6 +153,29 @@ mod tests {
         assert!(matches(r"^[[a]+$", "[a") && matches(r"^[]x]$", "]") && matches(r"^[a&&b]+$", "&ab"));
         assert!(matches(r"^[a:]+$", "a:") && !matches(r"^[a:]$", "b"));
         assert!(matches(r"^[[:alpha:]_]+$", "ab_"));
+    }
+
+    #[test]
+    fn hyphens_in_brackets_are_those_of_go() {
+        for (class, members, others) in [
+            // The range from `+` to `-`. Rust would remove `-` from the class.
+            (r"[+--]", "+,-", ".*"),
+            (r"[--/]", "-./", "+0"),
+            (r"[\d--/]", "09-./", ",a"),
+            (r"[\p{Nd}-z]", "09-z", "ay"),
+            (r"[\pN-z]", "09-z", "ay"),
+            (r"[\x21--]", "!+-", ". "),
+            (r"[[:digit:]-z]", "09-z", "ay"),
+            (r"[a-]", "a-", "b"),
+            (r"[]-a]", "]^a", "b-"),
+        ] {
+            for (texts, expected) in [(members, true), (others, false)] {
+                for text in texts.split("").filter(|text| !text.is_empty()) {
+                    assert_eq!(matches(&format!("^{class}$"), text), expected, "{class} {text}");
+                }
+            }
+        }
+        assert!(Pattern::new("[a--]").is_err());
     }
 
     #[test]
