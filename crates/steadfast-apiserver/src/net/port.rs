@@ -119,11 +119,11 @@ impl Port {
         let mut state = self.state();
         // Stored under the lock, so that `set_open` cannot miss this task.
         state.waker = Some(context.waker().clone());
-        // Registration needs the runtime of the accepting task.
-        if let ListenerState::Unregistered(_) = &state.listener
-            && let ListenerState::Unregistered(socket) = std::mem::take(&mut state.listener)
-        {
-            state.listener = ListenerState::Registered(TcpListener::from_std(socket.into())?);
+        // Registration needs the runtime of the accepting task. It consumes the socket, also if it fails. A copy
+        // therefore keeps the port open for the next attempt.
+        if let ListenerState::Unregistered(socket) = &state.listener {
+            let listener = TcpListener::from_std(socket.try_clone()?.into())?;
+            state.listener = ListenerState::Registered(listener);
         }
         match &state.listener {
             ListenerState::Registered(listener) => listener.poll_accept(context).map_ok(|(stream, _)| stream),
@@ -179,6 +179,24 @@ mod tests {
             assert_eq!(refused, Some(io::ErrorKind::ConnectionRefused), "registered: {registered}");
             drop(copy);
         }
+        Ok(())
+    }
+
+    #[test]
+    fn port_stays_open_after_failed_registration() -> io::Result<()> {
+        let port = Port::reserve(0)?;
+        port.set_open(true)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        let ended = runtime.handle().clone();
+        drop(runtime);
+        {
+            let _entered = ended.enter();
+            let registration = port.poll_accept(&mut Context::from_waker(Waker::noop()));
+            assert!(matches!(registration, Poll::Ready(Err(_))), "{registration:?}");
+        }
+        let _client = TcpStream::connect(port.address())?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        runtime.block_on(port.accept())?;
         Ok(())
     }
 }
