@@ -131,6 +131,16 @@ impl Port {
         }
     }
 
+    /// Shuts the listening socket down, so that each accept fails.
+    #[cfg(test)]
+    pub(crate) fn break_listener(&self) -> io::Result<()> {
+        match &self.state().listener {
+            ListenerState::Closed => Ok(()),
+            ListenerState::Unregistered(socket) => socket.shutdown(Shutdown::Both),
+            ListenerState::Registered(listener) => SockRef::from(listener).shutdown(Shutdown::Both),
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, PortState> {
         self.state.lock()
     }
