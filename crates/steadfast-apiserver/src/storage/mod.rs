@@ -48,8 +48,19 @@ impl Store {
 
     /// Changes the state. Replicas without lag see the change before any other reader.
     pub(crate) fn write<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        self.write_as(None, change)
+    }
+
+    /// Changes the state on behalf of the request with this number.
+    pub(crate) fn write_for<T>(&self, request: u64, change: impl FnOnce(&mut State) -> T) -> T {
+        self.write_as(Some(request), change)
+    }
+
+    fn write_as<T>(&self, request: Option<u64>, change: impl FnOnce(&mut State) -> T) -> T {
         let (outcome, deadline_changed) = {
             let mut state = self.lock();
+            // Each write sets the request. A panic of an earlier write cannot leave a wrong one.
+            state.request = request;
             let before = state.terminating.next();
             let outcome = change(&mut state);
             // The caches advance under the same lock, so that no reader finds the change in the store but not in the
@@ -65,16 +76,6 @@ impl Store {
         outcome
     }
 
-    /// Changes the state on behalf of the request with this number.
-    pub(crate) fn write_for<T>(&self, request: u64, change: impl FnOnce(&mut State) -> T) -> T {
-        self.write(|state| {
-            state.request = Some(request);
-            let outcome = change(state);
-            state.request = None;
-            outcome
-        })
-    }
-
     /// Waits until the state satisfies a condition.
     pub(crate) async fn until(&self, condition: impl Fn(&State) -> bool) {
         self.changed.until(|| self.read(&condition)).await;
@@ -83,5 +84,30 @@ impl Store {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A change cannot panic halfway, so the state is consistent after a panic of a caller.
         self.state.lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::random::Random;
+    use crate::resources::{NAMESPACES, Registry};
+
+    #[tokio::test]
+    async fn panic_in_write_drops_its_request() {
+        let terminating = TerminatingNamespaces::with_grace(Duration::ZERO);
+        let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
+        let state = State::new(clock, Random::seeded(1), Registry::with_declared(&[]), terminating);
+        let store = Store::new(state, Signal::new());
+        let panicking = || store.write_for(7, |_| panic!("a failed assertion of a rule"));
+        assert!(catch_unwind(AssertUnwindSafe(panicking)).is_err());
+        let append = |state: &mut State| state.append(&NAMESPACES, ObjectKey::new("", "a"), None, None).request;
+        assert_eq!((store.write(append), store.write_for(8, append), store.write(append)), (None, Some(8), None));
     }
 }
