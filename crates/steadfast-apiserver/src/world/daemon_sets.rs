@@ -21,7 +21,14 @@ pub(super) fn reconcile(context: &Context<'_>, key: &Key, set: &Value, plan: &mu
     let mut misplaced = pods.len();
     for (node, found) in context.view.all(Kind::Node) {
         // A cordoned node keeps its pod and gets one, as with Kubernetes' default tolerations.
-        if metadata::is_terminating(found) || !nodes::is_selected(found, spec) {
+        if metadata::is_terminating(found) {
+            continue;
+        }
+        if !nodes::is_selected(found, spec) {
+            // These pods are part of numberMisscheduled until they are removed.
+            for (pod_key, pod) in pods.iter().filter(|(_, pod)| text(pod, "/spec/nodeName") == node.name) {
+                plan.delete(pod_key, pod);
+            }
             continue;
         }
         desired += 1;

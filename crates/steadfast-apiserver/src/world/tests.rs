@@ -187,6 +187,26 @@ async fn daemon_set_has_one_pod_per_node() -> Outcome {
 }
 
 #[tokio::test(start_paused = true)]
+async fn daemon_pods_leave_unselected_nodes() -> Outcome {
+    let server = start(15).await?;
+    let selector = json!({"template": {"spec": {"nodeSelector": {"disk": "ssd"}}}});
+    wait(1).await;
+    for node in ["node-1", "node-2"] {
+        server.merge_patch("nodes", "", node, json!({"metadata": {"labels": {"disk": "ssd"}}}))?;
+    }
+    server.create(&workload("DaemonSet", "agent", selector))?;
+    wait(30).await;
+    assert_eq!(pods(&server, "agent").len(), 2);
+    server.merge_patch("nodes", "", "node-1", json!({"metadata": {"labels": {"disk": null}}}))?;
+    wait(30).await;
+    let nodes: Vec<_> = pods(&server, "agent").iter().map(|pod| text(pod, "/spec/nodeName").to_owned()).collect();
+    assert_eq!(nodes, ["node-2"]);
+    let status = server.get("daemonsets", "default", "agent")?["status"].clone();
+    assert_eq!((&status["numberMisscheduled"], &status["numberReady"]), (&json!(0), &json!(1)), "{status:#}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
 async fn jobs_complete_or_reach_backoff_limit() -> Outcome {
     let server = start(7).await?;
     let policy = json!({"template": {"spec": {"restartPolicy": "Never"}}});
