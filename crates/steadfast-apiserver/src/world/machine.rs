@@ -71,6 +71,12 @@ impl Machine {
     /// Reads all objects again: after a restore, older states are current again without changes.
     fn rebuild(&mut self, cluster: &Cluster) {
         self.view.clear();
+        // Times of the abandoned history do not apply to the restored states. A pod that starts again, for example,
+        // must not wait for its exit. All objects are enqueued below, and set their timers again.
+        self.kubelet.clear();
+        self.timers.clear();
+        self.timer_of.clear();
+        self.failures.clear();
         let (live, observed) = cluster.store.read(|state| {
             let resources: Vec<_> = state.resources().cloned().collect();
             let mut live = Vec::new();

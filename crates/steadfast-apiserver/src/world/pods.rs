@@ -69,6 +69,11 @@ impl Kubelet {
         self.due.remove(uid);
     }
 
+    /// Forgets the times of all stages.
+    pub(super) fn clear(&mut self) {
+        self.due.clear();
+    }
+
     /// Moves a pod to its next stage, if it is due.
     pub(super) fn reconcile(&mut self, context: &Context<'_>, key: &Key, pod: &Value, plan: &mut Plan) {
         let node = text(pod, "/spec/nodeName");
@@ -106,7 +111,7 @@ impl Kubelet {
     }
 
     /// Returns whether the current stage of a pod has ended, and removes its time. `default` is the end of a stage
-    /// without a recorded end, for example after a client wrote the status.
+    /// without a recorded end, for example after a restore or after a client wrote the status.
     fn is_due(&mut self, context: &Context<'_>, pod: &Value, default: Option<Duration>, plan: &mut Plan) -> bool {
         let Some(due) = *self.due.entry(uid(pod)).or_insert(default) else { return false };
         if due > context.now {

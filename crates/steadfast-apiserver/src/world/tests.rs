@@ -413,6 +413,27 @@ async fn restored_server_converges_again() -> Outcome {
     Ok(())
 }
 
+#[tokio::test(start_paused = true)]
+async fn restored_pod_starts_despite_later_stage() -> Outcome {
+    let server = start(16).await?;
+    server.create(&json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web", "annotations": {"world.steadfast.dev/ready-after": "10"}},
+        "spec": {"containers": [{"name": "main", "image": "main:1"}]},
+    }))?;
+    wait(5).await;
+    let backup = server.revision();
+    wait(30).await;
+    assert!(is_ready(&server.get("pods", "default", "web")?));
+    // The pod is starting again. Its later stage, running, has no end.
+    server.faults().restore(backup);
+    wait(1).await;
+    assert!(!is_ready(&server.get("pods", "default", "web")?));
+    wait(30).await;
+    assert!(is_ready(&server.get("pods", "default", "web")?));
+    Ok(())
+}
+
 /// Random operations, then rest: the pods, sets and endpoints match their owners.
 #[tokio::test(start_paused = true)]
 async fn random_operations_converge() -> Outcome {
