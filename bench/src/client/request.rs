@@ -34,9 +34,9 @@ pub(crate) struct ClientArgs {
     /// Caches each object as its difference from a similar one; only Steadfast supports this
     #[arg(long)]
     pub(super) packed: bool,
-    /// Caches all objects decoded; only Steadfast supports something else
+    /// Minimum size of decoded objects that are cached in packed form, in bytes; only Steadfast supports this
     #[arg(long)]
-    pub(super) decoded: bool,
+    pub(super) decode_on_demand_above: Option<usize>,
     /// Number of helper threads for decoding; only Steadfast supports this
     #[arg(long, default_value_t = 0)]
     pub(super) helpers: usize,

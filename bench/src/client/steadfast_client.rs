@@ -38,7 +38,7 @@ pub(super) async fn start<K: CachedForm>(
     let factory = InformerFactory::new(&connection);
     let builder = factory.builder_with::<K>(dynamic_type, Scope::all()).streamed_lists(!args.paged);
     let builder = builder.protobuf(args.protobuf).delta_compressed(args.packed);
-    let builder = if args.decoded { builder.decode_on_demand_above(None) } else { builder };
+    let builder = builder.decode_on_demand_above(args.decode_on_demand_above);
     let checkpoint = args.checkpoint.as_ref().map(Checkpoint::open).transpose()?;
     let builder = match &checkpoint {
         Some(checkpoint) => K::with_checkpoint(builder, checkpoint),

@@ -78,7 +78,6 @@ const fn client(
 const CLIENTS: &[ClientVariant] = &[
     client("steadfast, JSON, streamed", Library::Steadfast, Resource::Pods, &[]),
     client("steadfast, JSON, pages", Library::Steadfast, Resource::Pods, &["--paged"]),
-    client("steadfast, decoded, protobuf, streamed", Library::Steadfast, Resource::Pods, &["--decoded", "--protobuf"]),
     client("steadfast, lazy, JSON, streamed", Library::Steadfast, Resource::Pods, &["--lazy"]),
     client("steadfast, lazy, JSON, pages", Library::Steadfast, Resource::Pods, &["--lazy", "--paged"]),
     client("steadfast, protobuf, streamed", Library::Steadfast, Resource::Pods, &["--protobuf"]),

@@ -43,10 +43,6 @@ const DOUBTED: Duration = Duration::from_secs(30);
 /// Interval at which a wait checks the freshness of its cache.
 const FRESHNESS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Default minimum memory of a decoded object that is cached encoded, in bytes. A decoded pod takes about 32 KB and a
-/// small config map less than 2 KB.
-const DEFAULT_MIN_ON_DEMAND_BYTES: usize = 4096;
-
 /// Creates informers on one connection and shuts them down together. Cheap to clone.
 ///
 /// An informer runs as long as one of its handles (informer, lister, index) or handlers exists. The factory alone keeps
@@ -350,7 +346,7 @@ impl InformerFactory {
                 object_limit: OBJECT_LIMIT,
                 protobuf: has_protobuf::<K>(),
                 delta_compressed: false,
-                on_demand_from: Some(DEFAULT_MIN_ON_DEMAND_BYTES),
+                on_demand_from: None,
                 checkpoint: None,
                 secrets_on_disk: SecretsOnDisk::Denied,
                 memory_limit: None,
@@ -758,18 +754,18 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     }
 
     /// Caches large objects in packed form, and decodes them when a reader uses them. `min_bytes` is the minimum memory
-    /// of a decoded object in bytes. Defaults to `Some(4096)`. With `None`, all objects are cached decoded.
+    /// of a decoded object in bytes. Defaults to `None`: all objects are cached decoded.
     ///
     /// The packed form takes a tenth to a thirtieth of the memory of the decoded object. Each object is decoded when it
-    /// arrives, so an undecodable object is detected immediately. Handlers receive the decoded object, which is dropped
-    /// after their calls. A later reader decodes the object again, which takes about as long as on arrival: 20 to 70 µs
-    /// for a pod. The same applies to the old object of an update. Decoded objects stay for readers until they are
-    /// unused for 15 s, or for 60 s if they were decoded repeatedly.
+    /// arrives, so an undecodable object is detected immediately. Handlers receive the decoded object and drop it after
+    /// their calls. A later reader decodes the object again, which takes about as long as on arrival: 20 to 50 µs for a
+    /// pod. The same applies to the old object of an update. Decoded objects stay for readers until they are unused for
+    /// 15 s, or for 60 s if they were decoded repeatedly.
     ///
-    /// Objects whose decoded form takes less than twice their encoded length are cached decoded. With `Some(0)`, all
-    /// objects are decoded on demand, also those that are larger when encoded. `None` suits a cache whose objects are
-    /// read at random and all the time, if its memory does not matter. The setting has no effect on `Lazy` objects and on
-    /// the results of a [`transform`](Self::transform).
+    /// `Some(4096)` suits pods and other large types. With `Some(0)`, all objects are decoded on demand, also those
+    /// that are larger when encoded. Otherwise, objects whose decoded form takes less than twice their encoded length
+    /// are cached decoded. The setting has no effect on `Lazy` objects and on the results of a
+    /// [`transform`](Self::transform).
     ///
     /// The [`Deserialize`](serde::Deserialize) implementation of the type must be deterministic. A read panics if an
     /// object does not decode again.
@@ -778,7 +774,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     /// # use k8s_openapi::api::core::v1::Pod;
     /// # use steadfast::{InformerError, InformerFactory, Scope};
     /// # fn example(factory: &InformerFactory) -> Result<(), InformerError> {
-    /// let pods = factory.builder::<Pod>(Scope::all()).decode_on_demand_above(None).start()?;
+    /// let pods = factory.builder::<Pod>(Scope::all()).decode_on_demand_above(Some(4096)).start()?;
     /// # Ok(())
     /// # }
     /// ```

@@ -66,7 +66,7 @@ fn translate(pattern: &str) -> String {
                     output.extend(['\\', class]);
                     output.extend(letters.next_if(|letter| *letter != '{' && *letter != ']'));
                     if letters.peek() == Some(&'{') {
-                        while let Some(inside) = letters.next() {
+                        for inside in letters.by_ref() {
                             output.push(inside);
                             if inside == '}' {
                                 break;

@@ -43,6 +43,24 @@ fn c4_store_never_holds_unknown_states() {
     scenario.set_app(5, "a", "u1", "db").read("a", stored("u1", 5)).assert_violates(&[C4]);
 }
 
+/// Seed 3936 of the random histories: the new object of a recreated name was undecodable, and a filter did not select it.
+#[test]
+fn c4_filter_cannot_judge_undecodable_objects() {
+    let read_unselected = |is_filtered: bool, content: StoreContent| {
+        let mut scenario = Scenario::new(Scope::all().labels("app=web"));
+        if is_filtered {
+            scenario.record(Record::Filtered { informer: "pods".into() });
+        }
+        scenario.set_app(5, "a", "u1", "db").read("a", content);
+        scenario
+    };
+    let undecodable = || StoreContent::Undecodable { version: "5".into() };
+    read_unselected(true, undecodable()).assert_passes();
+    read_unselected(true, stored("u1", 5)).assert_violates(&[C4]);
+    read_unselected(true, StoreContent::Undecodable { version: "6".into() }).assert_violates(&[C4]);
+    read_unselected(false, undecodable()).assert_violates(&[C4]);
+}
+
 #[test]
 fn c4_uids_continue_across_announced_epoch() {
     let restored = || {

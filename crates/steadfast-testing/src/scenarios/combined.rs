@@ -59,6 +59,8 @@ struct CombinedRun {
     random: Random,
     server: ApiServer,
     recorder: Recorder,
+    /// Revision of the server before the first write. Its namespaces exist since then.
+    first_revision: u64,
     path: NetworkPath,
     /// Faults that are switched. If `restores`, the history may also be restored.
     faults: Vec<CatalogFault>,
@@ -183,6 +185,7 @@ async fn run_with_form<K: CachedConfigMap>(
     if has_filter {
         run.rewrite();
     }
+    run.write_into_empty_history();
     sleep(REPAIR_WAIT).await;
     let mut unmet = Vec::new();
     if leaves_unread {
@@ -236,11 +239,12 @@ impl CombinedRun {
         let path = NetworkPath::to_server(&server, target, true)?;
         // The pause is shorter in real time, where pauses of 40 s would dominate the duration of the run.
         let max_pause_millis = if target.in_memory { 40_000 } else { 10_000 };
-        let (clients, log) = (Vec::new(), String::new());
+        let (clients, log, first_revision) = (Vec::new(), String::new(), server.revision());
         Ok(Self {
             random,
             server,
             recorder,
+            first_revision,
             path,
             faults: switches,
             restores,
@@ -299,6 +303,16 @@ impl CombinedRun {
         }
     }
 
+    /// Creates an object if none exists. A restore may have removed all changes, and the checker cannot judge an empty
+    /// history.
+    fn write_into_empty_history(&mut self) {
+        let mut names = (0..NAME_COUNT).map(object_name);
+        if names.all(|name| self.server.get("configmaps", NAMESPACE, &name).is_err()) {
+            let result = self.server.create(&labelled_config_map(&object_name(0), "last", ("app", "web")));
+            let _ = writeln!(self.log, "{:?} write the last object: {}", self.server.elapsed(), result.is_ok());
+        }
+    }
+
     /// Starts, ends or triggers one fault, or directs new connections to another replica.
     fn inject(&mut self) {
         let replica = self.pick(REPLICAS as u64) as usize;
@@ -352,8 +366,9 @@ impl CombinedRun {
         sleep(REPAIR_WAIT).await;
         let undone_writes = 1 + self.pick(10);
         let _ = writeln!(self.log, "{:?} restore, {undone_writes} back", self.server.elapsed());
-        // Revision 0 does not exist. A restore reaches at most back to the first write.
-        self.server.faults().restore(self.server.revision().saturating_sub(undone_writes).max(1));
+        // Without its namespace, no later write would succeed.
+        let revision = self.server.revision().saturating_sub(undone_writes).max(self.first_revision);
+        self.server.faults().restore(revision);
         self.recorder.fault("restore", false);
         sleep(REPAIR_WAIT).await;
     }
