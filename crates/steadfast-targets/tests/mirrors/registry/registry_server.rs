@@ -45,10 +45,10 @@ impl RegistryServer {
         let state =
             Arc::new(Mutex::new(RegistryServerState { checks_conditions: true, ..RegistryServerState::default() }));
         let server = Self { url, state };
-        let served = server.clone();
+        let accepting = server.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let server = served.clone();
+                let server = accepting.clone();
                 let service = service_fn(move |request: Request<Incoming>| {
                     let server = server.clone();
                     async move {
