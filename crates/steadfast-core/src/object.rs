@@ -49,8 +49,8 @@ enum CachedValue<K> {
         bytes: u32,
         object: Arc<K>,
     },
-    /// Encoded, and decoded by readers.
-    OnDemand(OnDemand<K>),
+    /// Encoded, and decoded by readers. Boxed, so that entries of all caches have one small size.
+    OnDemand(Box<OnDemand<K>>),
     /// Exists only inside an [`Entry`]; no caller receives a handle of such a state.
     Tainted { last: Option<Object<K>> },
 }
@@ -62,7 +62,7 @@ pub struct WithSize<K> {
     /// Size in bytes: the object with the counters of its [`Arc`], and its heap memory as far as known.
     pub bytes: usize,
     /// Encoded form to cache instead of the object, if any.
-    on_demand: Option<OnDemand<K>>,
+    on_demand: Option<Box<OnDemand<K>>>,
 }
 
 impl<K: Cacheable> WithSize<K> {
@@ -88,7 +88,7 @@ impl<K> WithSize<K> {
     /// Sets the encoded form of the object, which is cached instead of the object.
     #[must_use]
     pub fn cached_as(self, on_demand: Option<OnDemand<K>>) -> Self {
-        Self { on_demand, ..self }
+        Self { on_demand: on_demand.map(Box::new), ..self }
     }
 
     /// Returns whether the object is cached encoded.
@@ -196,7 +196,7 @@ impl<K> Object<K> {
     pub fn private(this: Self) -> Self {
         match &this.0.held {
             CachedValue::OnDemand(object) if !object.is_decoded() => {
-                let held = CachedValue::OnDemand(object.private());
+                let held = CachedValue::OnDemand(Box::new(object.private()));
                 Self(Arc::new(State { held, identity: this.0.identity.clone() }))
             }
             _ => this,
@@ -404,7 +404,7 @@ impl<K> Entry<K> {
     pub(crate) fn without_decoded(&self) -> Option<Self> {
         match &self.0.0.held {
             CachedValue::OnDemand(held) if held.is_decoded() => {
-                let held = CachedValue::OnDemand(held.without_decoded());
+                let held = CachedValue::OnDemand(Box::new(held.without_decoded()));
                 Some(Self(Object(Arc::new(State { held, identity: self.identity().clone() }))))
             }
             CachedValue::Tainted { last: Some(last) } => {

@@ -20,24 +20,16 @@ use crate::protobuf::{Found, MessageId, decode_field};
 use crate::record::Identity;
 
 /// Encoded object with its decoded form, if any.
-///
-/// The decoded form is not behind the pointer to the encoded object. A read of a decoded object therefore follows as
-/// many pointers as in a cache of decoded objects.
 pub struct OnDemand<K> {
-    decoded: OnceLock<Arc<K>>,
-    encoded: Arc<Encoded<K>>,
-    /// Use of the decoded form, one of the constants below.
-    mark: AtomicU8,
-    /// Set if an earlier decoded form of this state was dropped.
-    again: bool,
-}
-
-/// Encoded object. Copies of an [`OnDemand`] share it.
-struct Encoded<K> {
     packed: DeltaCompressed,
     form: Form,
     /// Memory of the decoded form in bytes, at most 4 GB.
     decoded_bytes: u32,
+    /// Set if an earlier decoded form of this state was dropped.
+    again: bool,
+    /// Use of the decoded form, one of the constants below.
+    mark: AtomicU8,
+    decoded: OnceLock<Arc<K>>,
     shared: Arc<Shared<K>>,
 }
 
@@ -92,19 +84,25 @@ pub enum DecodedUse {
 impl<K> OnDemand<K> {
     /// Creates the object of `packed` bytes. `decoded_bytes` is the memory of the decoded form.
     pub(crate) fn new(packed: DeltaCompressed, form: Form, decoded_bytes: usize, shared: Arc<Shared<K>>) -> Self {
-        let decoded_bytes = u32::try_from(decoded_bytes).unwrap_or(u32::MAX);
-        let encoded = Arc::new(Encoded { packed, form, decoded_bytes, shared });
-        Self { decoded: OnceLock::new(), encoded, mark: AtomicU8::new(NEW), again: false }
+        Self {
+            packed,
+            form,
+            decoded_bytes: u32::try_from(decoded_bytes).unwrap_or(u32::MAX),
+            again: false,
+            mark: AtomicU8::new(NEW),
+            decoded: OnceLock::new(),
+            shared,
+        }
     }
 
-    /// Returns the memory beyond the value itself, without the decoded form and without dictionaries, in bytes.
+    /// Returns the memory without the decoded form and without dictionaries, in bytes.
     pub(crate) fn footprint(&self) -> usize {
-        shared(size_of::<Encoded<K>>()) + self.encoded.packed.footprint()
+        size_of::<Self>() + self.packed.footprint()
     }
 
     /// Returns the memory of the decoded form in bytes.
     pub(crate) fn decoded_bytes(&self) -> usize {
-        self.encoded.decoded_bytes as usize
+        self.decoded_bytes as usize
     }
 
     /// Returns whether the decoded form exists.
@@ -161,7 +159,7 @@ impl<K> OnDemand<K> {
     /// Reports the decoded form, if it exists.
     pub(crate) fn report(&self, identity: &Identity) {
         if self.is_decoded() {
-            (self.encoded.shared.decoded)(&identity.key, self.decoded_bytes());
+            (self.shared.decoded)(&identity.key, self.decoded_bytes());
         }
     }
 
@@ -187,7 +185,7 @@ impl<K> OnDemand<K> {
 
     /// Calls `read` with the encoded bytes.
     pub(crate) fn encoded<T>(&self, read: impl FnOnce(Form, &[u8]) -> T) -> T {
-        read(self.encoded.form, &self.encoded.packed.bytes())
+        read(self.form, &self.packed.bytes())
     }
 
     /// Reads the labels from the bytes; `None` if the object has none.
@@ -211,7 +209,15 @@ impl<K> OnDemand<K> {
     }
 
     fn copy(&self, again: bool, mark: u8) -> Self {
-        Self { decoded: OnceLock::new(), encoded: self.encoded.clone(), mark: AtomicU8::new(mark), again }
+        Self {
+            packed: self.packed.clone(),
+            form: self.form,
+            decoded_bytes: self.decoded_bytes,
+            again,
+            mark: AtomicU8::new(mark),
+            decoded: OnceLock::new(),
+            shared: self.shared.clone(),
+        }
     }
 
     /// Decodes the object.
@@ -220,7 +226,7 @@ impl<K> OnDemand<K> {
     ///
     /// Panics if the object does not fit its type. It did when it arrived, so the type's decoder is not deterministic.
     fn decode(&self, identity: &Identity) -> K {
-        let decoded = self.encoded(|form, bytes| (self.encoded.shared.decode)(form, bytes, identity));
+        let decoded = self.encoded(|form, bytes| (self.shared.decode)(form, bytes, identity));
         decoded.unwrap_or_else(|error| {
             panic!(
                 "{error}; it was decoded when it arrived, so the `Deserialize` of {} is not deterministic; make it so",
