@@ -185,7 +185,6 @@ async fn run_with_form<K: CachedConfigMap>(
     if has_filter {
         run.rewrite();
     }
-    run.write_into_empty_history();
     sleep(REPAIR_WAIT).await;
     let mut unmet = Vec::new();
     if leaves_unread {
@@ -300,16 +299,6 @@ impl CombinedRun {
             let patch = json!({ "data": { "value": "rewritten" } });
             let result = self.server.merge_patch("configmaps", NAMESPACE, &name, patch);
             let _ = writeln!(self.log, "{:?} rewrite {name}: {}", self.server.elapsed(), result.is_ok());
-        }
-    }
-
-    /// Creates an object if none exists. A restore may have removed all changes, and the checker cannot judge an empty
-    /// history.
-    fn write_into_empty_history(&mut self) {
-        let mut names = (0..NAME_COUNT).map(object_name);
-        if names.all(|name| self.server.get("configmaps", NAMESPACE, &name).is_err()) {
-            let result = self.server.create(&labelled_config_map(&object_name(0), "last", ("app", "web")));
-            let _ = writeln!(self.log, "{:?} write the last object: {}", self.server.elapsed(), result.is_ok());
         }
     }
 
