@@ -138,9 +138,8 @@ pub(crate) async fn await_kinds(
 /// Returns the printer columns of a custom resource. Returns no columns if the definition cannot be read; lines then
 /// show paths instead.
 pub(crate) async fn printer_columns(connection: &Connection, resource: &ServedResource) -> Vec<Column> {
-    let api_resource = &resource.api_resource;
     let definition = definition(connection, resource).await;
-    definition.map_or_else(Vec::new, |definition| Column::of(&definition, &api_resource.version))
+    definition.map_or_else(Vec::new, |definition| Column::of(&definition, &resource.api_resource.version))
 }
 
 /// Returns the definition of a custom resource; `None` for other resources, and if the definition cannot be read.

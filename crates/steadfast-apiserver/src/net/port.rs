@@ -45,14 +45,17 @@ impl ListenerState {
     /// Another thread may be starting a child process, which has a copy of the socket until its `exec`. Without the
     /// shutdown, the kernel would accept connections until then.
     fn close(&mut self) {
-        let listener = std::mem::take(self);
-        let socket = match &listener {
-            Self::Closed => return,
-            Self::Unregistered(socket) => SockRef::from(socket),
-            Self::Registered(listener) => SockRef::from(listener),
-        };
         // Some systems reject the shutdown of a listening socket. There, the close ends the listening.
-        let _ = socket.shutdown(Shutdown::Both);
+        let _ = std::mem::take(self).shut_down();
+    }
+
+    /// Shuts the listening socket down, so that each accept fails.
+    fn shut_down(&self) -> io::Result<()> {
+        match self {
+            Self::Closed => Ok(()),
+            Self::Unregistered(socket) => socket.shutdown(Shutdown::Both),
+            Self::Registered(listener) => SockRef::from(listener).shutdown(Shutdown::Both),
+        }
     }
 }
 
@@ -134,11 +137,7 @@ impl Port {
     /// Shuts the listening socket down, so that each accept fails.
     #[cfg(test)]
     pub(crate) fn break_listener(&self) -> io::Result<()> {
-        match &self.state().listener {
-            ListenerState::Closed => Ok(()),
-            ListenerState::Unregistered(socket) => socket.shutdown(Shutdown::Both),
-            ListenerState::Registered(listener) => SockRef::from(listener).shutdown(Shutdown::Both),
-        }
+        self.state().listener.shut_down()
     }
 
     fn state(&self) -> MutexGuard<'_, PortState> {

@@ -21,6 +21,13 @@ async fn wait(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
 }
 
+fn annotated_pod(name: &str, annotations: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations},
+        "spec": {"containers": [{"name": "main", "image": "main:1"}]},
+    })
+}
+
 fn workload(kind: &str, name: &str, spec: Value) -> Value {
     let group = if kind == "Job" { "batch/v1" } else { "apps/v1" };
     let mut object = json!({
@@ -236,10 +243,7 @@ async fn jobs_complete_or_reach_backoff_limit() -> Outcome {
 async fn crashed_container_restarts_with_backoff() -> Outcome {
     let server = start(8).await?;
     let annotations = json!({"world.steadfast.dev/exit-after": "1", "world.steadfast.dev/exit-code": "137"});
-    server.create(&json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "crash", "annotations": annotations},
-        "spec": {"containers": [{"name": "main", "image": "main:1"}]},
-    }))?;
+    server.create(&annotated_pod("crash", &annotations))?;
     wait(60).await;
     let container = server.get("pods", "default", "crash")?["status"]["containerStatuses"][0].clone();
     // Restarts after 10, 20 and 40 s.
@@ -360,11 +364,7 @@ async fn huge_numbers_stop_no_controller() -> Outcome {
         "template": {"spec": {"restartPolicy": "Never"}},
     });
     server.create(&workload("Job", "huge", job))?;
-    server.create(&json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": "huge", "annotations": {"world.steadfast.dev/ready-after": "1e300"}},
-        "spec": {"containers": [{"name": "main", "image": "main:1"}]},
-    }))?;
+    server.create(&annotated_pod("huge", &json!({"world.steadfast.dev/ready-after": "1e300"})))?;
     wait(30).await;
     server.create(&workload("Deployment", "web", json!({"replicas": 2})))?;
     wait(30).await;
@@ -416,11 +416,7 @@ async fn restored_server_converges_again() -> Outcome {
 #[tokio::test(start_paused = true)]
 async fn restored_pod_starts_despite_later_stage() -> Outcome {
     let server = start(16).await?;
-    server.create(&json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": "web", "annotations": {"world.steadfast.dev/ready-after": "10"}},
-        "spec": {"containers": [{"name": "main", "image": "main:1"}]},
-    }))?;
+    server.create(&annotated_pod("web", &json!({"world.steadfast.dev/ready-after": "10"})))?;
     wait(5).await;
     let backup = server.revision();
     wait(30).await;
