@@ -186,8 +186,8 @@ impl Reflector {
         self.cache.streamed_lists.list_in_pages_until(until);
     }
 
-    /// Disables lists by difference until `until`, after another informer of the resource detected that metadata are
-    /// not available.
+    /// Disables delta relists until `until`, after another informer of the resource detected that metadata are not
+    /// available.
     pub fn list_in_full_until(&mut self, until: Instant) {
         self.delta_policy.full_until = Some(until);
     }

@@ -1,4 +1,5 @@
-//! State of an encoded object besides its bytes. Every kept object has such a state, so it is packed into one word.
+//! State of a cached object in addition to its encoded bytes. Each cached object has this state, so it is packed into
+//! one word.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -341,7 +341,7 @@ impl Reflector {
 
     /// Replaces the content of the store by the staged list, unless the list is older than the store (C4).
     ///
-    /// For a list by difference, `fetched_count` is the number of objects that were transferred in full.
+    /// For a delta relist, `fetched_count` is the number of objects that were transferred in full.
     fn commit(
         &mut self,
         now: Instant,
@@ -458,7 +458,7 @@ impl Reflector {
         self.queue(plan, out);
     }
 
-    /// Requests a full list instead of a list by difference: immediately, unless the server has requested a delay.
+    /// Requests a full list instead of a delta relist: immediately, unless the server has requested a delay.
     fn list_all(
         &mut self,
         now: Instant,
@@ -481,7 +481,7 @@ impl Reflector {
         }
     }
 
-    /// Delays the next requests of a list by difference.
+    /// Delays the next requests of a delta relist.
     fn delay_delta_list(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
         // The delay does not invalidate earlier proofs: the server read the listed version after the request of the
         // list.

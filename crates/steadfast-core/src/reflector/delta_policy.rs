@@ -27,7 +27,7 @@ const CHANGES_PER_DIFFERENCE: f64 = 2.0;
 /// Time after which half of the counted changes are forgotten.
 const CHANGE_HALF_LIFE: Duration = Duration::from_secs(600);
 
-/// Decision whether lists are made by difference, and its inputs.
+/// Decision for or against delta relists, and its inputs.
 #[derive(Debug)]
 pub(super) struct DeltaPolicy {
     /// The setting, if it forces or disables delta relists.
@@ -88,7 +88,7 @@ impl DeltaPolicy {
         self.changes as f64 / window.as_secs_f64() * now.since(proven).as_secs_f64()
     }
 
-    /// Returns whether the list `plan` should be made by difference. Opaque versions rule the method out: metadata
+    /// Returns whether the list `plan` should be a delta relist. Opaque versions rule a delta relist out: metadata
     /// could not be compared with the cache.
     pub(super) fn applies(&self, now: Instant, plan: &ListPlan, cache: &CacheState) -> bool {
         plan.delta_until.is_some_and(|until| now < until)
@@ -97,8 +97,8 @@ impl DeltaPolicy {
             && self.is_worth_it(now, cache.evidence.proven)
     }
 
-    /// Returns whether a list at `now` should be made by difference. `proven` is the last instant at which the cache
-    /// was complete.
+    /// Returns whether a list at `now` should be a delta relist. `proven` is the last instant at which the cache was
+    /// complete.
     fn is_worth_it(&self, now: Instant, proven: Option<Instant>) -> bool {
         let ListHints { protobuf, protobuf_failed, cached_objects, metadata_only } = self.hints;
         // Protobuf makes full lists cheap, so the default prefers full lists there.

@@ -62,7 +62,7 @@ pub(super) enum Effect {
     Relist { plan: ListPlan, reason: Arc<str> },
     /// Request the list after the delay of relists, or after the delay that the server requested.
     ListLater { plan: ListPlan, retry_after: Option<Duration> },
-    /// The list is complete. `fetched_count` is the number of objects that a list by difference transferred in full.
+    /// The list is complete. `fetched_count` is the number of objects that a delta relist transferred in full.
     ListComplete { version: Option<ResourceVersion>, fetched_count: Option<usize> },
     /// The list failed.
     ListFailed(Failure),
@@ -70,10 +70,10 @@ pub(super) enum Effect {
     FallBackToPages(Arc<str>),
     /// The streamed list may have failed because it was streamed.
     DoubtStreamedLists(Arc<str>),
-    /// The list by difference was abandoned: request a full list, but not before the end of a delay that the server
+    /// The delta relist was abandoned: request a full list, but not before the end of a delay that the server
     /// requested.
     ListAll { plan: ListPlan, not_before: Option<Instant>, reason: Arc<str> },
-    /// A request of the list by difference is repeated later.
+    /// A request of the delta relist is repeated later.
     DelayDeltaList(Failure),
     /// The responding server has not reached the version of the cache.
     Lagging { plan: ListPlan, failure: Failure },

@@ -89,8 +89,8 @@ impl List {
     pub(super) fn record(&mut self, now: Instant, record: Record<'_>) -> ListRecord {
         match record {
             Record::Object(kind, identity) => {
-                // Initial events are all `ADDED`. All other events are later changes, which do not count as progress. A
-                // server that does not mark the end of a list sends such events without end (R3).
+                // Initial events are all `ADDED`. All other events are later changes. A server that does not mark the
+                // end of a list sends later changes without end, so they do not count as progress (R3).
                 if kind == RecordKind::Added && self.is_progress(&identity.version) {
                     self.last_progress = now;
                 }
@@ -102,12 +102,11 @@ impl List {
         }
     }
 
-    /// Returns whether an `ADDED` event is progress of a list. The objects of a list arrive in any order. Objects that
-    /// are created later arrive in the order of their versions. A server that treats the list as a plain watch sends
-    /// created objects without end.
+    /// Returns whether an `ADDED` event is progress of a list. A server that treats the list as a plain watch sends
+    /// created objects without end, and these must not count.
     fn is_progress(&mut self, version: &ResourceVersion) -> bool {
-        // Changes arrive with rising versions, so a version that does not rise belongs to a list.
-        // The first event always counts.
+        // Created objects arrive with rising versions, and the objects of a list in any order. Only an event whose
+        // version does not rise is certainly part of a list. The first event always counts.
         match &self.highest_version {
             Some(highest) if !version.is_newer_than(highest) => true,
             lower => {

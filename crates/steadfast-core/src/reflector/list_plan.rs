@@ -16,7 +16,7 @@ pub(super) struct ListPlan {
     pub(super) is_unpaged: bool,
     /// Form of the transfer.
     pub(super) form: ListForm,
-    /// Latest start of a list by difference; `None` if a full list is required.
+    /// Latest start of a delta relist; `None` if a full list is required.
     pub(super) delta_until: Option<Instant>,
     /// Set if the list replaces a watch.
     pub(super) replaces_watch: bool,

@@ -24,7 +24,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    /// Returns the watch as the activities alongside it see it.
+    /// Returns the facts about the watch that probes, comparisons and the other activities alongside the watch read.
     pub(super) fn stream(&self) -> Option<Stream> {
         match self {
             Self::Watching(watch) => Some(watch.stream()),

@@ -1,8 +1,8 @@
-//! The watch, as the activities alongside it see it.
+//! Facts about the watch that the activities alongside the watch read.
 
 use super::request::RequestId;
 
-/// Watch of the reflector.
+/// Identity and state of the reflector's watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stream {
     pub(super) id: RequestId,

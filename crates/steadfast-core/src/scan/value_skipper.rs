@@ -3,7 +3,8 @@
 //! Strings must end, and a value must end with the bracket that matches its first one. Brackets within the value are
 //! only counted; the decoder checks the rest of the grammar. An error within one object does not affect others (R8). A
 //! wrong number of brackets is still detected, since the bytes after the value do not continue the document. The
-//! decoder also limits the nesting depth: an undecodable object still has an end, and other objects follow it.
+//! nesting depth is not limited here, but by the decoder. The end of a deeply nested object must be found, because
+//! other objects follow it.
 
 use memchr::memchr2;
 
@@ -20,7 +21,7 @@ pub(crate) enum ScanError {
 }
 
 impl ScanError {
-    /// Returns the fault for a text with `before` additional bytes at its start.
+    /// Returns the error for a text with `before` additional bytes at its start.
     pub(crate) fn after(self, before: usize) -> Self {
         match self {
             Self::Malformed { at } => Self::Malformed { at: before + at },

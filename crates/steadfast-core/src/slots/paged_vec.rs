@@ -27,7 +27,7 @@ struct LeafPage<T>([Option<T>; LEAF_VALUES]);
 
 struct Page<N>([Option<Arc<N>>; CHILDREN]);
 
-/// Part of the tree. Slots within a part are relative to the part: from 0 up to `SPAN`, exclusive.
+/// Node of the tree. Indexes are relative to the first slot of the node: from 0 up to `SPAN`, exclusive.
 trait TreeNode<T>: Sized {
     const SPAN: usize;
 
@@ -35,10 +35,10 @@ trait TreeNode<T>: Sized {
     fn is_empty(&self) -> bool;
     fn get(&self, index: usize) -> Option<&T>;
 
-    /// Takes values up to the span of the part; `None` if no value remains.
+    /// Creates a node from the next `SPAN` values, or fewer; `None` if no value remains.
     fn fill(values: &mut impl Iterator<Item = T>) -> Option<Arc<Self>>;
 
-    /// Calls `on_difference` for all slots of the leaves that the two parts do not share.
+    /// Calls `on_difference` for all slots of the leaves that the two nodes do not share. `from` is the first slot.
     fn differences<'a>(
         before: Option<&'a Self>,
         after: Option<&'a Self>,
@@ -51,7 +51,7 @@ trait TreeNode<T>: Sized {
     fn footprint(&self) -> usize;
 }
 
-/// Part that can be edited.
+/// Node that can be edited.
 trait EditableNode<T>: TreeNode<T> + Clone {
     fn set(&mut self, index: usize, value: Option<T>) -> Option<T>;
 }
@@ -159,7 +159,7 @@ fn node_differences<'a, T: 'a, N: TreeNode<T>>(
     from: usize,
     on_difference: &mut impl FnMut(Slot, Option<&'a T>, Option<&'a T>),
 ) {
-    // Shared parts cannot differ, so the cost depends only on the number of edits.
+    // Shared nodes cannot differ, so the cost depends only on the number of edits.
     let is_same = match (before, after) {
         (Some(before), Some(after)) => Arc::ptr_eq(before, after),
         (None, None) => true,
@@ -170,10 +170,10 @@ fn node_differences<'a, T: 'a, N: TreeNode<T>>(
     }
 }
 
-/// Sets a value below `node`. The part is created when needed and removed when it becomes empty.
+/// Sets a value below `node`. The node is created when needed and removed when it becomes empty.
 fn set_in_node<T, N: EditableNode<T>>(node: &mut Option<Arc<N>>, index: usize, value: Option<T>) -> Option<T> {
     let removes = value.is_none();
-    // A part that a snapshot shares is copied. An unshared part is edited in place.
+    // A node that a snapshot shares is copied. An unshared node is edited in place.
     let node_mut = Arc::make_mut(node.get_or_insert_with(|| Arc::new(N::empty())));
     let previous = node_mut.set(index, value);
     if removes && node_mut.is_empty() {
