@@ -28,7 +28,7 @@ fn of_this_host(controller: &str) -> String {
     }
 }
 
-/// Error if the API rejects a reporter's name.
+/// Error for a reporter's name that the API would reject. The name is checked before any request.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{controller:?} cannot be the name of a reporting controller: use at most 63 letters, digits, `-`, `_` and `.`, with \

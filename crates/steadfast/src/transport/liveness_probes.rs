@@ -1,10 +1,12 @@
 //! Liveness probes of the server behind a connection, for networks in which a proxy acknowledges pings (R2a).
 //!
 //! If no watch of a connection has received data for a while, a small request is sent over the same connection, through
-//! all proxies. Any response is sufficient. A pending watch is as silent as an established one, so silence proves
-//! nothing in either case. An HTTP/1.1 connection is occupied by its watch, and an HTTP/2 connection may be full. The
-//! probe then uses another connection, once for all silent connections. A response on the other connection proves that
-//! the server is alive, but not that the server serves this watch. A missing response nevertheless causes a doubt.
+//! all proxies. Any response is sufficient. A watch that waits for its response head is probed too. Without data,
+//! neither such a watch nor an open watch shows whether the server is frozen.
+//!
+//! An HTTP/1.1 connection is occupied by its watch, and an HTTP/2 connection may be full. The probe then uses another
+//! connection, once for all silent connections. A response on the other connection proves that the server is alive, but
+//! not that the server serves this watch. If no response arrives there, the watch is in doubt all the same.
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
@@ -121,7 +123,7 @@ async fn probe_on_connection(
     let (head, _) = request.into_parts();
     let mut request = Request::from_parts(head, ());
     *request.version_mut() = Version::HTTP_2;
-    // Errors of the connection or the probe are reported elsewhere.
+    // A failed send is not a silent server. The connection's own task reports its failure to the watches.
     let Ok((response, _)) = sender.send_request(request, true) else { return };
     // A held sender would keep a draining connection open.
     drop(sender);
@@ -174,8 +176,10 @@ async fn status_of(response: ResponseFuture, environment: &SharedEnvironment) ->
     Some(head.status.as_u16())
 }
 
-/// Probes on another connection, or reuses a probe that was sent shortly before `now` or later. Returns the time of the
-/// probe and its success.
+/// Probes on another connection. Returns the time of the probe and its success.
+///
+/// The last such probe is reused if it was sent less than `probe_after` before `now`, or after `now` while this call
+/// waited for it.
 async fn probe_on_other_connection(
     now: Instant,
     liveness_probes: &LivenessProbes,
@@ -194,8 +198,8 @@ async fn probe_on_other_connection(
     let remaining = limit.saturating_sub(environment.now().since(started_at));
     let Some(response) = send(request, remaining).await else { return (started_at, true) };
     liveness_probes.counters.request("GET", &response, environment.now().since(started_at));
-    // Only a timeout counts as silence, also that of a new connection for the probe. The affected requests report an
-    // immediate failure.
+    // Only a timeout counts as silence, including the timeout of a connection that is opened for the probe. Any other
+    // failure is immediate, and the requests that it affects report it themselves.
     let silent = matches!(
         response,
         Err(TransportError::HeadersTimeout { .. }

@@ -45,7 +45,7 @@ struct PeerBehaviour {
 
 struct ViolatingPeer {
     connection: Connection,
-    /// Number of flood bytes read by the client.
+    /// Number of flood bytes written to the pipe. The client has read all of them, except for at most [`PIPE_BYTES`].
     flood_bytes_read: Arc<AtomicUsize>,
 }
 
@@ -111,7 +111,7 @@ fn flood(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame(kind, 0, stream, payload).repeat(100)
 }
 
-/// Returns the error of a request to a peer with `behaviour`, the time until the error, and the number of bytes read.
+/// Returns the error of a request to a peer with `behaviour`, the time until the error, and the number of flood bytes.
 async fn error_of_request(behaviour: PeerBehaviour) -> (TransportError, Duration, usize) {
     let peer = violating_peer(behaviour).await;
     let started_at = Instant::now();
