@@ -40,8 +40,8 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     /// Returns the newest revision.
     fn newest_revision(&self) -> u64;
 
-    /// Returns the revision of the cache. Reads at any revision return the state at this revision, and watches deliver
-    /// the changes up to this revision.
+    /// Returns the revision of the cache. Reads that accept any revision (`resourceVersion=0`) return the state at this
+    /// revision, and watches deliver the changes up to this revision.
     fn cached_revision(&self) -> u64;
 
     /// Returns the oldest revision that can be read exactly.
@@ -158,6 +158,7 @@ pub(crate) struct WatchPosition {
 pub(crate) struct ChangesQuery<'a> {
     /// Resource at the start of the watch.
     pub(crate) resource: &'a Arc<ServedResource>,
+    /// The watch cache, or the history itself.
     pub(crate) source: Source,
     /// Only changes above this revision are returned.
     pub(crate) after_revision: u64,

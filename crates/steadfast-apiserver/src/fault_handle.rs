@@ -92,7 +92,7 @@ impl Faults {
         });
     }
 
-    /// Drops all traffic in both directions without an error. Traffic in flight continues once the fault is off.
+    /// Holds back all traffic in both directions without an error. The traffic continues when the fault ends.
     ///
     /// Over TCP, the kernel still acknowledges received data, unlike a network that loses packets.
     pub fn black_hole(&self, on: bool) {

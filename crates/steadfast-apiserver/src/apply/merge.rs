@@ -20,7 +20,8 @@ pub(super) fn merged(type_ref: &TypeRef, live: Option<&Value>, applied: Option<&
         Shape::Map(map) if !map.is_atomic => {
             let before = live.and_then(Value::as_object);
             let after = applied_value.as_object();
-            // Both values are empty, so the result has the form of the applied value: `{}` or `null`.
+            // The applied value is the result, `{}` or `null`, in two cases: both maps are empty, or `null` is applied
+            // to a live value of another shape.
             if before.is_none_or(Map::is_empty) && after.is_none_or(Map::is_empty) || !has_same_shape && after.is_none()
             {
                 return Some(applied_value.clone());
@@ -57,8 +58,7 @@ fn merged_items(list: &ListAtom, live: &[Value], applied: &[Value]) -> Vec<Value
         applied.iter().enumerate().map(|(index, (step, _))| (step, index)).collect();
     let mut before: BTreeMap<&Step, Option<&Value>> = BTreeMap::new();
     for (step, item) in &live {
-        // An item with a duplicate key is not merged.
-        // `None` marks a key that occurs twice.
+        // `None` marks a key that occurs twice. An applied item with this key is not merged with a live item.
         before.entry(step).and_modify(|found| *found = None).or_insert(Some(item));
     }
     let mut shared_steps = applied.iter().map(|(step, _)| step).filter(|step| before.contains_key(step)).peekable();

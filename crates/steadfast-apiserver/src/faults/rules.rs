@@ -173,10 +173,9 @@ impl Rules {
         self.0.lock().push((replica, rule, effect));
     }
 
-    /// Removes the rules of a replica; all rules if `replica` is `None`.
+    /// Removes the rules that were added for a replica. Removes all rules if `replica` is `None`.
     pub(crate) fn clear(&self, replica: Option<usize>) {
         let mut rules = self.0.lock();
-        // Without a replica, all rules are removed.
         rules.retain(|(rule_replica, _, _)| replica.is_some() && *rule_replica != replica);
     }
 

@@ -41,13 +41,12 @@ pub(super) fn authenticate(cluster: &Cluster, request: &RequestContext) -> Resul
 
 /// Returns whether a page of another site in a browser may have sent the request.
 ///
-/// Checks the origin of the page, and the host name. A site can let its name server resolve its own host name to this
-/// machine.
+/// The `Origin` header alone is not sufficient: a malicious site can resolve its own host name to this machine (DNS
+/// rebinding), and its pages then have the origin of this server. Only `localhost` and addresses are safe host names.
 fn is_cross_origin(request: &RequestContext) -> bool {
     let host = request.headers.get(header::HOST).and_then(|value| value.to_str().ok());
     let authority = request.authority.as_deref().or(host);
     let host = authority.and_then(|authority| authority.parse::<http::uri::Authority>().ok());
-    // A malicious web page could bind its own DNS name to this address (DNS rebinding).
     let is_local = host.as_ref().is_none_or(|authority| {
         let host = authority.host().trim_start_matches('[').trim_end_matches(']');
         host == "localhost" || host.parse::<std::net::IpAddr>().is_ok()

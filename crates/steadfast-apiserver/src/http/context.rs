@@ -140,8 +140,8 @@ fn request_verb(method: &Method, route: &Route, query: &Query) -> Verb {
     }
 }
 
-/// Returns whether the field selector requires two different names, which matches no object. The response then
-/// transfers only a version.
+/// Returns whether the field selector has several terms for the name. Clients send such a selector with different
+/// names, so that no object matches. The response then transfers only a version.
 fn matches_no_object(query: &Query) -> bool {
     requested_name_count(query) > 1
 }
