@@ -43,8 +43,7 @@ pub struct Config {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct ReplicasConfig {
-    /// The `Lease`, as `NAMESPACE/NAME`. Replicas share state in Secrets of the same namespace, with the name prefix
-    /// `NAME-`.
+    /// The `Lease`, as `NAMESPACE/NAME`. Replicas share state in the Secret `NAME-settled` of the same namespace.
     pub lease: String,
     /// Cluster of the lease. Optional if one cluster is configured.
     pub cluster: Option<String>,

@@ -107,7 +107,7 @@ impl Run {
                 let suffix = format!("/{}", ["configmaps", "secrets", "serviceaccounts"][resource]);
                 self.wait_for_young_watch(replica, resource, &suffix).await;
                 let requests = self.fixture.server.requests();
-                // Short watches have ended, so that stalling them has no effect.
+                // This includes short watches, which have ended: a stall has no effect on them.
                 let watches = requests.iter().filter(|request| {
                     request.replica == replica && request.verb == Verb::Watch && request.path.contains(&suffix)
                 });

@@ -222,7 +222,7 @@ fn calls(entries: &[Entry]) -> impl Iterator<Item = (usize, &HandlerEvent)> {
         .filter_map(|(at, entry)| Some((at, event(entry)?)))
 }
 
-/// Returns the handler's next call for the same name, if both calls are neither retries nor retried.
+/// Returns the handler's next call for the same name, except retries. Returns `None` if one of the two calls panicked.
 fn next_call(entries: &[Entry], at: usize) -> Option<usize> {
     let target_of = |at: usize| (entries[at].record.handler_name(), event(&entries[at]).map(HandlerEvent::key));
     let later =

@@ -37,7 +37,7 @@ use steadfast::unstable::random::Random;
 const REPORT_AGE_SECONDS: i64 = 30;
 
 thread_local! {
-    /// Virtual instant that corresponds to the wall-clock time [`start`].
+    /// Virtual instant that corresponds to the wall-clock time [`start_time`].
     static CLOCK_START: Cell<Option<Instant>> = const { Cell::new(None) };
 
     /// Total duration of the simulated suspends of the machine.

@@ -18,7 +18,7 @@ fn track_store_drop(informer: &Informer<ConfigMap>) -> std::sync::Weak<()> {
     weak
 }
 
-/// A program with an informer per namespace, which is stopped and dropped with its namespace.
+/// Models a program that stops and drops the informer of each deleted namespace.
 #[tokio::test(start_paused = true)]
 async fn stopped_informer_is_removed_when_dropped() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;

@@ -18,6 +18,9 @@ const PROCESSING_TIME: Duration = Duration::from_millis(5);
 static ADDRESSES: AtomicU32 = AtomicU32::new(0);
 
 /// Returns a loopback address that no other pod of this test process has, and most likely no pod of another process.
+///
+/// Addresses of earlier pods are not reused: a health check or a retry of the load balancer can still hold a connection
+/// to such an address.
 pub(crate) fn fresh_address() -> Ipv4Addr {
     let number = ADDRESSES.fetch_add(1, Ordering::Relaxed);
     let [_, _, high, low] = (number / 250).to_be_bytes();
@@ -40,7 +43,6 @@ pub(crate) struct Backend {
 impl Backend {
     pub(crate) fn start(runtime: &Handle, name: &str, address: SocketAddr) -> Self {
         let (stop, stopped) = oneshot::channel();
-        // A health check or a retry of the load balancer can hold a connection of an earlier pod's address.
         let listener = runtime.block_on(TcpListener::bind(address)).expect("the address is free");
         let task = runtime.spawn(serve(listener, name.to_owned(), stopped));
         Self { address, name: name.to_owned(), runtime: runtime.clone(), stop: Some(stop), task: Some(task) }
