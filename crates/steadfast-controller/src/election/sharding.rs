@@ -99,7 +99,7 @@ impl ShardingBuilder {
     }
 
     /// Time for which a replica without a successful renewal keeps acting: [`LeaderElectionBuilder::renew_deadline`]. A
-    /// hand-over waits at most this long for the guards of its keys. Defaults to 10 s.
+    /// hand-over waits at most this long for the guards of the replica. Defaults to 10 s.
     #[must_use]
     pub fn renew_deadline(self, renew_deadline: Duration) -> Self {
         Self(self.0.renew_deadline(renew_deadline))
@@ -205,8 +205,9 @@ impl Sharding {
 
     /// Holds `key` if it belongs to this replica.
     ///
-    /// A hand-over of the key waits for its guards, for at most the renew deadline (10 s by default). After that wait,
-    /// or if the lease may have expired, the client of the guard sends nothing more.
+    /// A hand-over waits for all guards of this replica that exist at its start, also for those of keys that the replica
+    /// keeps. It waits for at most the renew deadline (10 s by default). After that wait, or if the lease may have
+    /// expired, the clients of these guards send nothing more.
     pub fn hold(&self, key: &ObjectKey) -> Option<KeyGuard> {
         // The borrow lock is held while the term is cloned, so the guard belongs to the current distribution.
         let status = self.handle.state.status.borrow();
