@@ -132,7 +132,7 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Sets the seed of all random values: UIDs, generated names and timeouts.
+    /// Sets the seed of all random values: UIDs, generated names and timeouts. Defaults to 0.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
@@ -268,7 +268,8 @@ impl ApiServerBuilder {
         let timeout_random = Random::seeded(random.next());
         let terminating = TerminatingNamespaces::with_grace(self.settings.namespace_grace);
         let mut state = State::new(clock, random, Registry::with_declared(&self.declared_resources), terminating);
-        // The caches start before the first namespace, so that a watch from the first version receives its creation.
+        // The caches start before the first namespace is created, so that a watch from the first version receives the
+        // event of that namespace.
         state.caches = vec![Cache::starting_at(state.revision()); self.replicas];
         for namespace in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             create_namespace(&mut state, namespace)?;

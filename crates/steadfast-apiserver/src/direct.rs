@@ -47,7 +47,7 @@ pub(crate) fn delete(cluster: &Cluster, object: &impl Serialize) -> Result<Value
     write(cluster, &target, |state| state.delete(&target, &deletion))
 }
 
-/// Deletes an object with preconditions and a treatment of its dependents.
+/// Deletes an object with preconditions and a propagation policy for its dependents.
 #[cfg(feature = "world")]
 pub(crate) fn delete_with(
     cluster: &Cluster,

@@ -78,8 +78,8 @@ impl<'a> FieldManagement<'a> {
 
     /// Sets the managers of a changed object.
     ///
-    /// `sent_managers` are the managers in the request. `sent` is the object of the request, before the fields that the
-    /// write cannot change were restored. If only times would change, the old managers remain.
+    /// `sent_managers` are the managers in the request. `sent` is the object as the request contains it. `object` has
+    /// the live values of fields that the write cannot change. If only times would change, the old managers remain.
     pub(crate) fn update(&self, live: &Value, sent_managers: Option<&Value>, sent: Option<&Value>, object: &mut Value) {
         // An object that was written directly may contain fields that a real server does not store. These fields stay
         // until an update changes the object.

@@ -13,7 +13,7 @@ use super::merge::merged;
 use super::validate;
 use crate::merging::types::TypeRef;
 
-/// Fields that only the server sets. No manager owns them.
+/// Fields that no manager owns: the identity of an object, and the metadata that the server sets.
 static SERVER_OWNED: LazyLock<FieldSet> = LazyLock::new(|| {
     FieldSet::from_names(&[
         &["apiVersion"],

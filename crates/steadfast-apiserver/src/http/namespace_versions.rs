@@ -1,6 +1,7 @@
 //! Versions from separate counters: some aggregated servers have a store, and therefore a counter, for each namespace.
 //!
-//! Such versions rise within a namespace and have no order across namespaces. The server itself can decode all of them.
+//! Such versions rise within a namespace and have no order across namespaces. Each version contains a revision, which
+//! this server extracts from the versions in requests.
 
 /// Distance between the counters of two namespaces: a version is this distance times the counter's number, plus the
 /// revision. No test reaches so many revisions.

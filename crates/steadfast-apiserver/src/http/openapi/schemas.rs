@@ -49,8 +49,8 @@ impl Schemas {
         self.0.insert(format!("{}.{version}.{}", group.join("."), served.kind), schema);
     }
 
-    /// Adds the fields of every object to each embedded resource within a schema. Schemas are at most
-    /// [`schema::MAX_SCHEMA_DEPTH`](crate::schema::MAX_SCHEMA_DEPTH) deep.
+    /// Adds `apiVersion`, `kind` and `metadata` to each embedded resource within a schema. Schemas are at most
+    /// [`schema::MAX_SCHEMA_DEPTH`](crate::schema::MAX_SCHEMA_DEPTH) levels deep.
     fn embed(&mut self, schema: &mut Value) {
         for key in ["items", "additionalProperties"] {
             if let Some(inner) = schema.get_mut(key) {
