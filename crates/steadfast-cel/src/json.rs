@@ -77,7 +77,7 @@ struct Conversion<'m> {
 }
 
 impl Conversion<'_> {
-    /// Takes `bytes` from the size of the result.
+    /// Charges `bytes` of the result to the size limit and to the budget.
     fn charge_size(&mut self, bytes: usize) -> Result<(), CelErrorKind> {
         // The size check precedes the copy, so that a result over the limit never exists in memory.
         self.remaining_bytes =

@@ -50,7 +50,7 @@ impl Kind {
         Self::Map(Arc::new(Self::STRING), Arc::new(values))
     }
 
-    /// Returns the type of the name of `cel_type` as an expression. The expression `int` has the type `type(int)`.
+    /// Returns the type of an expression that consists of a type name. The expression `int` has the type `type(int)`.
     pub(super) fn type_of(cel_type: Type) -> Self {
         Self::TypeOf(Arc::new(match cel_type {
             Type::List => Self::list(Self::Any),
@@ -105,7 +105,8 @@ impl Kind {
     }
 
     /// Returns whether items of both types may be in one literal. Unlike in [`fits`](Self::fits), an item of type `dyn`
-    /// only fits other items of type `dyn`. The exception is a type parameter, such as the `dyn` of an empty list.
+    /// only fits other items of type `dyn`. A `dyn` within a type still fits every type, because it may be the item type
+    /// of an empty list, as in `[[], [1]]`.
     pub(super) fn can_share_literal(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Any | Self::Plain(_), _) | (_, Self::Any | Self::Plain(_)) => self == other,

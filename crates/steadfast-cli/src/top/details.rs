@@ -214,7 +214,7 @@ impl Details {
             _ => return,
         };
         self.scroll = start.min(last_start);
-        // Logs follow again at their end.
+        // A log that is scrolled to its end follows new lines again.
         self.is_following = self.page == DetailsPage::Logs && self.scroll == last_start;
     }
 }

@@ -36,7 +36,7 @@ impl ObjectFormat {
             Self::Name => {
                 let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
                 let separator = if kind.group.is_empty() { "" } else { "." };
-                // As kubectl writes it: other commands take it as an argument.
+                // The form of `kubectl get -o name`, which other commands of kubectl accept as an argument.
                 format!("{}{separator}{}/{}", kind.kind.to_lowercase(), kind.group, escape(name))
             }
             // An error of a path concerns this object only: other objects may have the field.

@@ -1,8 +1,8 @@
 //! Records and list entries that belong to no identifiable object (R8).
 //!
-//! Such a record does not show which object is unknown. The whole cache is therefore in doubt until a list has no such
-//! entry. A list may identify the object of such a record. If the list also has unidentifiable entries, another list
-//! follows, at growing intervals.
+//! Such a record does not show which object is unknown. The whole cache is therefore in doubt until a complete list has
+//! no such entry. An unidentified record of a watch causes a list, which may show the object with its identity. If that
+//! list has unidentifiable entries itself, further lists follow, at growing intervals.
 
 use std::sync::Arc;
 use std::time::Duration;

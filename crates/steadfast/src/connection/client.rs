@@ -70,7 +70,8 @@ impl Connection {
 
     /// Starts to record the writes of this connection's clients, so that a caller can wait until caches contain them.
     ///
-    /// Records the writes of futures passed to [`WriteRecording::scope`], and the writes outside of all such futures.
+    /// The recording contains the writes of the futures passed to its [`scope`](WriteRecording::scope). It also contains
+    /// each write outside of all scopes, because any caller may have sent such a write.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -81,8 +82,8 @@ impl Connection {
     /// let pods = Api::<Pod>::namespaced(connection.client(), "shop");
     /// let recording = connection.record_writes();
     /// recording.scope(pods.delete("web-0", &DeleteParams::default())).await?;
-    /// // Every cache of the factory knows of it now.
     /// informers.wait_for_writes(&recording.writes(), Duration::from_secs(30)).await?;
+    /// // The caches of the factory contain the deletion now.
     /// # Ok(())
     /// # }
     /// ```
