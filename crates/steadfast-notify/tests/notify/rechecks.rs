@@ -1,7 +1,7 @@
 //! Messages caused by time or by a looked-up object.
 //!
-//! In random histories, three concurrent runs of the program must report the same states. The third run is killed and
-//! restarted in each round.
+//! In random histories, three concurrent runs of the program must report the current state of each object. They may skip
+//! different earlier states. The third run is killed and restarted in each round.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ mod restarts;
 use crate::folder::Folder;
 use steadfast::unstable::random::Random;
 
-/// Age of a reported object.
+/// Age at which an object is reported.
 const REPORT_AGE_SECONDS: i64 = 30;
 
 thread_local! {

@@ -51,12 +51,12 @@ fn schema_rejects_what_the_parser_rejects() {
         let mut invalid = valid_config.clone();
         invalid["rules"][0]["initial"] = json!(false);
         invalid["rules"][0]["events"] = json!(["Added"]);
-        *invalid.pointer_mut(path).expect("an existing file") = value;
+        *invalid.pointer_mut(path).expect("an existing value") = value;
         assert!(!schema_violations(&schema, &schema, &invalid).is_empty(), "{path}");
     }
 }
 
-/// Returns mismatches of `value`, for the used subset of JSON Schema. Unknown keywords are mismatches.
+/// Returns mismatches of `value`, for the used subset of JSON Schema. Panics on a keyword outside of this subset.
 fn schema_violations(root: &Value, schema: &Value, value: &Value) -> Vec<String> {
     let Some(schema) = schema.as_object() else {
         return if *schema == json!(true) { vec![] } else { vec![format!("{value} is not allowed")] };
@@ -72,7 +72,7 @@ fn schema_violations(root: &Value, schema: &Value, value: &Value) -> Vec<String>
             "$schema" | "$defs" | "title" | "description" | "default" | "format" => {}
             "$ref" => {
                 let at = constraint.as_str().expect("a text").strip_prefix('#').expect("within the schema");
-                let inner = schema_violations(root, root.pointer(at).expect("an existing file"), value);
+                let inner = schema_violations(root, root.pointer(at).expect("an existing definition"), value);
                 require(inner.is_empty(), inner.join("; "));
             }
             "type" => {

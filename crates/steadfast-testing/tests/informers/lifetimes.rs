@@ -176,7 +176,7 @@ async fn factory_waits_for_existing_informers() -> Result<(), TestError> {
     let factory_sync = fixture.factory.wait_for_sync(EVENT_TIMEOUT);
     tokio::pin!(factory_sync);
     assert!(futures::poll!(&mut factory_sync).is_pending());
-    // This informer starts after the wait, and never syncs.
+    // This informer starts during the wait, which does not cover it. It never syncs.
     let undefined_kind = ApiResource::from_gvk(&GroupVersionKind::gvk("shop.example", "v1", "Order"));
     let _orders = fixture.factory.informer_with::<DynamicObject>(&undefined_kind, Scope::all())?;
     factory_sync.await?;

@@ -68,7 +68,7 @@ async fn streamed_list_broken<K: CachedConfigMap>(target: ScenarioTarget) -> Res
     Ok(findings.fold(first, ScenarioFindings::and))
 }
 
-/// Starts an informer that requests streamed lists in all forms.
+/// Starts an informer that requests streamed lists in both encodings.
 fn watch_streamed<K: CachedConfigMap>(run: &ScenarioRun, scope: Scope) -> Result<WatchedInformer<K>, TestkitError> {
     Ok(run.record(run.builder(&run.factory, scope).streamed_lists(true).start()?))
 }
