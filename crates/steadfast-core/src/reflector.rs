@@ -476,7 +476,7 @@ impl Reflector {
             }
             (Timer::WatchHealth, Phase::Watching(_)) => self.record_watch_health(now),
             (Timer::UnidentifiedList, Phase::Watching(_)) => {
-                if let Some((plan, reason)) = self.unidentified.list(now, self.cache.version.as_ref()) {
+                if let Some((plan, reason)) = self.unidentified.take_due_list(now, self.cache.version.as_ref()) {
                     self.leave_watch(out);
                     self.relist(now, plan, reason, out);
                 }
@@ -680,9 +680,10 @@ impl Reflector {
             _ if watched => self.unidentified.record(now, self.cache.settings.period, reason.clone()),
             _ => return,
         }
-        self.cache.evidence.needs_list = true;
         out.push(Output::Diagnostic(Diagnostic::Unidentified { reason }));
+        // An entry of a list counts when the list is complete.
         if watched {
+            self.cache.evidence.needs_list = true;
             self.set_stream_open(now);
         }
     }

@@ -263,7 +263,7 @@ impl Reflector {
         }
         self.list_requested = now;
         let (settings, requester) = (&self.cache.settings, &mut self.requester);
-        if self.unidentified.is_at_rest() && self.delta_policy.applies(now, &plan, &self.cache) {
+        if self.unidentified.is_resolved() && self.delta_policy.applies(now, &plan, &self.cache) {
             let (list, effects) = DeltaList::begin(now, plan, &self.delta_policy, settings, requester);
             self.phase = Phase::DeltaListing(list);
             return self.apply(now, effects, out);
@@ -274,7 +274,7 @@ impl Reflector {
             matches!(plan.form, ListForm::StreamedIfSupported) && self.cache.streamed_lists.should_be_streamed(now);
         let new_epoch = plan.new_epoch;
         let (list, request) = List::begin(now, plan, is_streamed, settings, requester);
-        self.unidentified.list_begins();
+        self.unidentified.list_started();
         out.extend([Output::BeginStaging { new_epoch }, Output::Send(list.id, request)]);
         self.phase = Phase::Listing(list);
     }
@@ -389,7 +389,7 @@ impl Reflector {
         let effects = self.comparison.list_complete(now, settings, requester);
         self.apply(now, effects, out);
         self.unidentified.list_complete(now, self.cache.settings.period);
-        self.cache.evidence.needs_list = !self.unidentified.is_at_rest();
+        self.cache.evidence.needs_list = !self.unidentified.is_resolved();
         self.cache.list_complete(now, version);
         // A consistent read is a proof. A list from the server's cache is a proof only if it is newer than our cache.
         // Both kinds of list prove the state at the time of the request. The duration of the transfer has no influence.

@@ -14,8 +14,13 @@ use crate::version::ResourceVersion;
 /// State of unidentified records, and the time of the list that should resolve them.
 #[derive(Debug, Default)]
 pub(super) struct Unidentified {
-    /// Error of the last such record since the start of the last list.
+    /// Error of the last such record. Only a complete list clears it: a list that fails resolves nothing.
     reason: Option<Arc<str>>,
+    /// Error of the last such entry of the list in progress. It counts when the list is complete, since a list that
+    /// fails does not change the cache.
+    list_entry: Option<Arc<str>>,
+    /// Set if a watch delivered such a record after the start of the list in progress, which may not contain the object.
+    is_newer_than_list: bool,
     /// Time of the next list.
     due: Option<Instant>,
     /// Set if a record contradicted the cache by its version.
@@ -28,13 +33,14 @@ pub(super) struct Unidentified {
 
 impl Unidentified {
     /// Returns whether no list is needed.
-    pub(super) fn is_at_rest(&self) -> bool {
+    pub(super) fn is_resolved(&self) -> bool {
         self.reason.is_none() && self.due.is_none()
     }
 
-    /// Records the start of a list: its own entries count from here on.
-    pub(super) fn list_begins(&mut self) {
-        self.reason = None;
+    /// Records the start of a list.
+    pub(super) fn list_started(&mut self) {
+        self.list_entry = None;
+        self.is_newer_than_list = false;
     }
 
     /// Records a complete list.
@@ -42,6 +48,10 @@ impl Unidentified {
         if self.due.take().is_some() {
             self.last_list_at = Some(now);
         }
+        if !std::mem::take(&mut self.is_newer_than_list) {
+            self.reason = None;
+        }
+        self.reason = self.list_entry.take().or_else(|| self.reason.take());
         if self.reason.is_none() {
             self.failed_lists = 0;
             return;
@@ -61,9 +71,9 @@ impl Unidentified {
         self.due
     }
 
-    /// Records the error `reason` of an entry of a running list.
+    /// Records the error `reason` of an entry of the list in progress.
     pub(super) fn record_list_entry(&mut self, reason: Arc<str>) {
-        self.reason = Some(reason);
+        self.list_entry = Some(reason);
     }
 
     /// Records a record of a watch that contradicts the cache by its version.
@@ -73,7 +83,7 @@ impl Unidentified {
     }
 
     /// Returns the list that resolves the records and its reason, if it is due.
-    pub(super) fn list(&mut self, now: Instant, version: Option<&ResourceVersion>) -> Option<(ListPlan, Arc<str>)> {
+    pub(super) fn take_due_list(&mut self, now: Instant, version: Option<&ResourceVersion>) -> Option<(ListPlan, Arc<str>)> {
         self.due.filter(|due| now >= *due)?;
         let reason = self.reason.clone().unwrap_or_else(|| "a record could not be read".into());
         // Uncertain versions cannot serve as a minimum version, so the list must be consistent.
@@ -84,6 +94,7 @@ impl Unidentified {
     /// Schedules a list for an unidentified record of a watch, at most one per period. `reason` is the record's error.
     pub(super) fn record(&mut self, now: Instant, period: Duration, reason: Arc<str>) {
         self.reason = Some(reason);
+        self.is_newer_than_list = true;
         let due = self.last_list_at.map_or(now, |last_list_at| now.max(last_list_at + period));
         self.due = Some(self.due.map_or(due, |planned| planned.min(due)));
     }
