@@ -83,7 +83,11 @@ impl Unidentified {
     }
 
     /// Returns the list that resolves the records and its reason, if it is due.
-    pub(super) fn take_due_list(&mut self, now: Instant, version: Option<&ResourceVersion>) -> Option<(ListPlan, Arc<str>)> {
+    pub(super) fn take_due_list(
+        &mut self,
+        now: Instant,
+        version: Option<&ResourceVersion>,
+    ) -> Option<(ListPlan, Arc<str>)> {
         self.due.filter(|due| now >= *due)?;
         let reason = self.reason.clone().unwrap_or_else(|| "a record could not be read".into());
         // Uncertain versions cannot serve as a minimum version, so the list must be consistent.

@@ -1,7 +1,5 @@
 //! `steadfast watch` on a real kube-apiserver that is killed and restarted: the checker compares its lines with
 //! the history of the etcd.
-//!
-//! If the reference is not built, the tests report this and are skipped; see `docs/development/testing.md`.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};

@@ -1,0 +1,8 @@
+//! The program on a real kube-apiserver.
+//!
+//! If the reference is not built, the tests report this and are skipped; see `docs/development/testing.md`.
+
+mod audit;
+mod doctor;
+mod misbehaving_proxy;
+mod watch;
