@@ -11,6 +11,7 @@
 //! | `history` | bounded history of changes |
 //! | `details`, `pages` | an opened object, and its pages that need requests |
 //! | `tab_informer` | informer of a tab |
+//! | `usage` | processor and memory of pods and nodes |
 //! | `opening` | lookup of the resource of a tab |
 //! | `session` | connects the model with the cluster and the terminal |
 //! | `screen` | the terminal and its keys |
@@ -30,6 +31,7 @@ mod session;
 mod tab;
 mod tab_informer;
 mod table;
+mod usage;
 mod view;
 
 use std::process::ExitCode;

@@ -1,5 +1,6 @@
 //! Opening of a tab: lookup of the resource and of its columns.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use kube::core::ApiResource;
@@ -11,6 +12,7 @@ use super::history::ChangeHistory;
 use super::schema::Schema;
 use super::tab::Tab;
 use super::table::Table;
+use super::usage::UsagePath;
 use crate::changes::columns::Column;
 use crate::changes::kind::Kind;
 use crate::discovery;
@@ -26,6 +28,8 @@ pub(super) struct WatchedTab {
     pub(super) api_resource: ApiResource,
     pub(super) schema: Arc<Schema>,
     pub(super) scope: Scope,
+    /// Path of the processor and the memory of the objects, if the server has them.
+    pub(super) usage: Option<UsagePath>,
 }
 
 /// Finds resources and their columns. Cheap to clone.
@@ -62,9 +66,15 @@ impl Opener {
             (Some(namespace), true) => (Scope::namespace(namespace.clone()), namespace.clone()),
         };
         let has_namespace = resource.namespaced && self.namespace.is_none();
+        let usage = UsagePath::find(&self.catalog, &resource, self.namespace.as_deref());
         let (title, api_resource) = (resource.to_string(), resource.api_resource);
         let columns = definition.as_ref().map(|definition| Column::of(definition, &api_resource.version));
-        let schema = Schema::new(api_resource.clone(), definition.as_ref(), has_namespace);
+        let schema = Schema::new(
+            api_resource.clone(),
+            definition.as_ref(),
+            has_namespace,
+            usage.as_ref().map(|_| Arc::default()),
+        );
         let tab = Tab {
             title,
             scope: scope_text,
@@ -74,7 +84,8 @@ impl Opener {
             history: ChangeHistory::default(),
             filter_text: String::new(),
             freshness: None,
+            changed_usage: VecDeque::new(),
         };
-        OpenedTab { tab, watched: WatchedTab { api_resource, schema: Arc::new(schema), scope } }
+        OpenedTab { tab, watched: WatchedTab { api_resource, schema: Arc::new(schema), scope, usage } }
     }
 }

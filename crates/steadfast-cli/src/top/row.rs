@@ -1,5 +1,6 @@
 //! Row of a table: the cells of one object, and the object itself in its cached form.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -83,6 +84,14 @@ impl Row {
         Self { key, cells: escaped.join(&SEPARATOR.to_string()).into(), time, object, change: None }
     }
 
+    /// Returns the row with other cells in its last columns.
+    pub(super) fn with_last_cells(&self, last: &[String]) -> Self {
+        let kept = self.cells().count().saturating_sub(last.len());
+        let last = last.iter().map(|cell| escape(cell));
+        let cells: Vec<Cow<'_, str>> = self.cells().take(kept).map(Cow::Borrowed).chain(last).collect();
+        Self { cells: cells.join(&SEPARATOR.to_string()).into(), ..self.clone() }
+    }
+
     /// Returns the cell of a column; empty if the row has fewer cells.
     pub(super) fn cell(&self, column: usize) -> &str {
         self.cells().nth(column).unwrap_or_default()
@@ -116,6 +125,13 @@ pub(super) mod tests {
         let object = serde_json::json!({"metadata": metadata, "spec": {"time": time}});
         let cells: Vec<String> = cells.iter().map(|cell| (*cell).to_owned()).collect();
         Row::new(RowKey::new(namespace, name), &cells, time, Arc::new(object))
+    }
+
+    #[test]
+    fn last_cells_are_replaced() {
+        let row =
+            row("shop", "web", &["a", "", "old"], 0, "x").with_last_cells(&["1m".to_owned(), "\u{1b}".to_owned()]);
+        assert_eq!(row.cells().collect::<Vec<_>>(), ["a", "1m", "\\u{1b}"]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use steadfast::Object;
 use steadfast_apiserver::KubectlColumns;
 
 use super::row::{Row, RowKey, RowObject, TableColumn};
+use super::usage::UsageTable;
 use crate::changes::phrases::event_time;
 use crate::watch::watched::{CachedObject, decode_object};
 
@@ -20,16 +21,24 @@ pub(super) struct Schema {
     columns: KubectlColumns,
     /// True if the first column is the namespace.
     has_namespace: bool,
+    /// Processor and memory of the objects, in the last columns.
+    usage: Option<Arc<UsageTable>>,
 }
 
 impl Schema {
-    /// Creates the schema of a resource. `definition` is the definition of a custom resource.
-    pub(super) fn new(api_resource: ApiResource, definition: Option<&Value>, has_namespace: bool) -> Self {
+    /// Creates the schema of a resource. `definition` is the definition of a custom resource. With `usage`, the table has
+    /// columns of processor and memory.
+    pub(super) fn new(
+        api_resource: ApiResource,
+        definition: Option<&Value>,
+        has_namespace: bool,
+        usage: Option<Arc<UsageTable>>,
+    ) -> Self {
         let columns = match definition {
             Some(definition) => KubectlColumns::of_definition(definition, &api_resource.version),
             None => KubectlColumns::for_kind(&api_resource.group, &api_resource.kind),
         };
-        Self { api_resource: Arc::new(api_resource), columns, has_namespace }
+        Self { api_resource: Arc::new(api_resource), columns, has_namespace, usage }
     }
 
     /// Returns the columns of the table.
@@ -41,13 +50,37 @@ impl Schema {
             is_time: column.is_time,
             is_wide: column.is_wide,
         });
-        namespace.into_iter().chain(columns).collect()
+        let usage = ["CPU", "Memory"].into_iter().filter(|_| self.usage.is_some()).map(|name| TableColumn {
+            name: name.to_owned(),
+            is_time: false,
+            is_wide: false,
+        });
+        namespace.into_iter().chain(columns).chain(usage).collect()
     }
 
     /// Returns the cells of an object, with ages at the time `now`.
     pub(super) fn cells(&self, object: &Value, now: Timestamp) -> Vec<String> {
         let namespace = self.has_namespace.then(|| metadata(object, "namespace").to_owned());
-        namespace.into_iter().chain(self.columns.cells(object, now)).collect()
+        let usage = self
+            .usage
+            .as_ref()
+            .map(|usage| usage.cells(&RowKey::new(metadata(object, "namespace"), metadata(object, "name"))));
+        namespace.into_iter().chain(self.columns.cells(object, now)).chain(usage.into_iter().flatten()).collect()
+    }
+
+    /// Returns the usage of the objects, if the table has columns for it.
+    pub(super) fn usage(&self) -> Option<&Arc<UsageTable>> {
+        self.usage.as_ref()
+    }
+
+    /// Returns the row with the current usage of its object; `None` without columns of the usage.
+    pub(super) fn with_usage(&self, row: &Row) -> Option<Row> {
+        self.usage.as_ref().map(|usage| row.with_last_cells(&usage.cells(&row.key)))
+    }
+
+    /// Takes the rows whose usage has changed since the last call.
+    pub(super) fn take_changed_usage(&self) -> Vec<RowKey> {
+        self.usage.as_ref().map(|usage| usage.take_changed()).unwrap_or_default()
     }
 
     /// Returns the row of a cached object.
@@ -112,7 +145,7 @@ mod tests {
     fn schema(kind: &str, definition: Option<&Value>, has_namespace: bool) -> Schema {
         let group = if definition.is_some() { "example.com" } else { "" };
         let gvk = GroupVersionKind::gvk(group, "v1", kind);
-        Schema::new(ApiResource::from_gvk_with_plural(&gvk, "things"), definition, has_namespace)
+        Schema::new(ApiResource::from_gvk_with_plural(&gvk, "things"), definition, has_namespace, None)
     }
 
     #[test]

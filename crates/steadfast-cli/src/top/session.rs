@@ -23,6 +23,7 @@ use super::pages::{NumberedUpdate, PageSender, PageTask, PageUpdate, load_events
 use super::row::Row;
 use super::screen;
 use super::tab_informer::TabInformer;
+use super::usage::UsagePoll;
 use super::view::{self, context::ViewContext};
 use crate::clock::Clock;
 use crate::failure::Failure;
@@ -38,6 +39,9 @@ const FILTER_BUDGET: Duration = Duration::from_millis(30);
 
 /// Number of rows on which a filter is evaluated between two checks of the time.
 const FILTER_STEP: usize = 64;
+
+/// Maximum number of rows whose processor and memory are updated for a drawing.
+const USAGE_STEP: usize = 4096;
 
 /// Maximum number of updates of a page that are pending. The task of the page waits above this number.
 const MAX_PENDING_UPDATES: usize = 256;
@@ -128,7 +132,7 @@ impl Session {
                 Input::Lookup(lookup) => self.add_tab(lookup),
                 Input::Draw => {
                     self.take_changes();
-                    is_changed = self.evaluate_filter();
+                    is_changed = self.evaluate_filter() | self.update_usage();
                     terminal.draw(|frame| self.draw(frame)).map_err(|error| screen::failure(&error))?;
                     last_draw = Some(Instant::now());
                     continue;
@@ -173,8 +177,12 @@ impl Session {
         if self.sources[number].is_some() {
             return;
         }
-        let WatchedTab { api_resource, schema, scope } = &self.watched[number];
-        match TabInformer::start(&self.factory, schema, api_resource, scope.clone(), self.changed.clone()) {
+        let WatchedTab { api_resource, schema, scope, usage } = &self.watched[number];
+        let usage = usage
+            .clone()
+            .zip(schema.usage().cloned())
+            .map(|(path, table)| UsagePoll::start(self.opener.connection.client(), path, table, self.changed.clone()));
+        match TabInformer::start(&self.factory, schema, api_resource, scope.clone(), self.changed.clone(), usage) {
             Ok(source) => self.sources[number] = Some(source),
             Err(failure) => self.model.message = Some(failure.to_string()),
         }
@@ -260,6 +268,12 @@ impl Session {
             }
         }
         false
+    }
+
+    /// Shows changed values of processor and memory, of a limited number of rows. Returns whether rows remain.
+    fn update_usage(&mut self) -> bool {
+        let tabs = self.model.tabs.iter_mut().zip(&self.watched);
+        tabs.fold(false, |remains, (tab, watched)| tab.update_usage(&watched.schema, USAGE_STEP) | remains)
     }
 
     fn draw(&mut self, frame: &mut Frame<'_>) {

@@ -1,11 +1,13 @@
 //! State of a tab: one resource.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use steadfast::Freshness;
 
 use super::history::ChangeHistory;
 use super::row::{Row, RowKey, RowMark};
+use super::schema::Schema;
 use super::table::Table;
 use crate::changes::columns::Column;
 use crate::changes::kind::Kind;
@@ -24,6 +26,8 @@ pub(super) struct Tab {
     pub(super) filter_text: String,
     /// Freshness of the cache; `None` before the resource was opened.
     pub(super) freshness: Option<Freshness>,
+    /// Rows whose processor and memory are not up to date.
+    pub(super) changed_usage: VecDeque<RowKey>,
 }
 
 /// A change of a row, from the cache.
@@ -34,6 +38,18 @@ pub(super) enum RowChange {
 }
 
 impl Tab {
+    /// Shows the processor and the memory of at most `max_rows` rows. Returns whether rows remain.
+    pub(super) fn update_usage(&mut self, schema: &Schema, max_rows: usize) -> bool {
+        self.changed_usage.extend(schema.take_changed_usage());
+        for _ in 0..max_rows {
+            let Some(key) = self.changed_usage.pop_front() else { break };
+            if let Some(row) = self.table.row(&key).and_then(|row| schema.with_usage(row)) {
+                self.table.upsert(row, None);
+            }
+        }
+        !self.changed_usage.is_empty()
+    }
+
     /// Applies a change of the cache.
     pub(super) fn apply(&mut self, change: RowChange, now: Instant) {
         match change {

@@ -14,6 +14,7 @@ use super::history::{ChangeKind, MAX_CHANGES, RecordedChange};
 use super::row::{RowKey, RowMark};
 use super::schema::{Schema, row_key};
 use super::tab::RowChange;
+use super::usage::UsagePoll;
 use crate::failure::Failure;
 use crate::watch::watched::CachedObject;
 
@@ -27,6 +28,8 @@ const MAX_PENDING_EVENTS: usize = 1024;
 pub(super) struct TabInformer {
     informer: Informer<CachedObject>,
     pending: Arc<Mutex<PendingChanges>>,
+    /// Requests of processor and memory, if the server has them.
+    _usage: Option<UsagePoll>,
     /// The handler is removed when the registration is dropped.
     _registration: Registration<CachedObject>,
 }
@@ -61,20 +64,21 @@ impl PendingChanges {
 }
 
 impl TabInformer {
-    /// Starts the informer. `changed` is notified after each change.
+    /// Starts the informer. `changed` is notified after each change. `usage` ends with the informer.
     pub(super) fn start(
         factory: &InformerFactory,
         schema: &Arc<Schema>,
         api_resource: &kube::core::ApiResource,
         scope: Scope,
         changed: Arc<Notify>,
+        usage: Option<UsagePoll>,
     ) -> Result<Self, Failure> {
         let informer = factory.builder_with::<CachedObject>(api_resource, scope).protobuf(false).delta_compressed(true);
         let informer = informer.start().map_err(Failure::usage)?;
         let pending = Arc::<Mutex<PendingChanges>>::default();
         let handler = RowHandler { schema: schema.clone(), pending: pending.clone(), changed };
         let registration = informer.handler().deliver_each(MAX_PENDING_EVENTS).add_handler(handler);
-        Ok(Self { informer, pending, _registration: registration.map_err(Failure::run)? })
+        Ok(Self { informer, pending, _usage: usage, _registration: registration.map_err(Failure::run)? })
     }
 
     /// Takes all pending changes.

@@ -4,7 +4,7 @@ use std::io::{BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
-use steadfast_apiserver::ApiServer;
+use steadfast_apiserver::{ApiServer, ResourceDeclaration};
 
 use crate::run::{KillOnDrop, temp_file};
 
@@ -240,6 +240,27 @@ async fn top_opens_kinds_and_hides_secrets() {
     let remaining_output = terminal.interrupt();
     assert!(remaining_output.contains("\x1b[?1049l"), "{remaining_output:?}");
     assert!(!remaining_output.contains("aHVudGVyMg"), "{remaining_output:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn top_shows_processor_and_memory() {
+    let metrics = ResourceDeclaration::namespaced("metrics.k8s.io", "v1beta1", "PodMetrics", "pods");
+    let server = ApiServer::builder().resource(metrics).start().await.expect("a server");
+    let metadata = json!({"name": "web", "namespace": "default"});
+    let containers = json!([{"name": "main", "image": "app:1"}]);
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers}});
+    server.create(&pod).expect("a pod");
+    let containers = json!([{"name": "main", "usage": {"cpu": "1250u", "memory": "524288Ki"}}]);
+    let usage = json!({
+        "apiVersion": "metrics.k8s.io/v1beta1", "kind": "PodMetrics", "metadata": metadata, "containers": containers,
+    });
+    server.create(&usage).expect("the usage of the pod");
+
+    let mut terminal = Terminal::start(&server, "top-usage", 120, "NO_COLOR=1", "top pods");
+    let rows = terminal.read_until_screen(" 512Mi ");
+    assert!(rows[1].contains("CPU") && rows[1].contains("MEMORY"), "{rows:?}");
+    assert!(rows[2].contains("web") && rows[2].contains(" 2m "), "{rows:?}");
+    terminal.interrupt();
 }
 
 #[tokio::test(flavor = "multi_thread")]
