@@ -22,11 +22,12 @@ use crate::namespaces;
 use crate::net::{Port, ServerTls, TaskGroup};
 use crate::random::Random;
 use crate::records::RequestLog;
-use crate::resources::{Registry, ResourceDeclaration};
+use crate::resources::{NAMESPACES, Registry, ResourceDeclaration};
 use crate::server::ApiServer;
 use crate::signal::Signal;
+use crate::snapshot::Snapshot;
 use crate::status::Status;
-use crate::storage::{Cache, RequestProperties, State, Store, TerminatingNamespaces, WriteTarget};
+use crate::storage::{Cache, ObjectKey, RequestProperties, State, Store, TerminatingNamespaces, WriteTarget};
 use crate::streams::Streams;
 #[cfg(feature = "world")]
 use crate::world::{self, World};
@@ -50,6 +51,7 @@ pub struct ApiServerBuilder {
     tokens: Vec<String>,
     users: Vec<(String, String)>,
     requires_credentials: bool,
+    snapshot: Option<Snapshot>,
     #[cfg(feature = "world")]
     world: Option<World>,
     settings: Settings,
@@ -68,6 +70,7 @@ impl Default for ApiServerBuilder {
             tokens: Vec::new(),
             users: Vec::new(),
             requires_credentials: false,
+            snapshot: None,
             #[cfg(feature = "world")]
             world: None,
             settings: Settings {
@@ -180,6 +183,17 @@ impl ApiServerBuilder {
         self
     }
 
+    /// Continues from the objects and revisions of another server, with their UIDs and resource versions. Defaults to an
+    /// empty server.
+    ///
+    /// Watches from an earlier revision than that of the start receive `410 Expired`. Tokens, certificates, faults and
+    /// records of the other server are not part of the snapshot.
+    #[must_use]
+    pub fn snapshot(mut self, snapshot: Snapshot) -> Self {
+        self.snapshot = Some(snapshot);
+        self
+    }
+
     /// Starts simulated controllers, a scheduler and nodes with the server: deployments get pods, and pods become
     /// ready. Defaults to none.
     #[cfg(feature = "world")]
@@ -268,6 +282,9 @@ impl ApiServerBuilder {
         let timeout_random = Random::seeded(random.next());
         let terminating = TerminatingNamespaces::with_grace(self.settings.namespace_grace);
         let mut state = State::new(clock, random, Registry::with_declared(&self.declared_resources), terminating);
+        if let Some(snapshot) = &self.snapshot {
+            state.load(snapshot);
+        }
         // The caches start before the first namespace is created, so that a watch from the first version receives the
         // event of that namespace.
         state.caches = vec![Cache::starting_at(state.revision()); self.replicas];
@@ -346,6 +363,10 @@ impl ApiServer {
 
 fn create_namespace(state: &mut State, name: &str) -> Result<(), Status> {
     let Some(resource) = state.registry.find_kind("v1", "Namespace").cloned() else { return Ok(()) };
+    // A snapshot usually contains the namespace.
+    if state.latest(&NAMESPACES, &ObjectKey::new("", name)).is_some() {
+        return Ok(());
+    }
     let target = WriteTarget {
         resource,
         namespace: String::new(),

@@ -377,7 +377,8 @@ impl Faults {
 
     /// Restores the history to an older revision, like a restore of etcd from a backup.
     ///
-    /// Revisions continue from there in a new epoch. All replicas restart.
+    /// Revisions continue from there in a new epoch. All replicas restart. A server that started from a snapshot restores
+    /// at least the revision of its start.
     pub fn restore(&self, revision: u64) {
         self.log_for(None, "restore", None);
         // All replicas stop first, so that no connection delivers both histories.

@@ -48,6 +48,7 @@
 //! | switch faults of replicas | [`Faults`], [`FaultRecord`], [`LinkEnd`] |
 //! | replace or corrupt selected responses | [`RequestRule`], [`InjectedResponse`], [`InterceptAction`], [`RequestStage`], [`BodyCorruption`], [`ObjectCorruption`], [`TooLargeVersionForm`] |
 //! | check a client against the server | [`History`], [`Change`], [`GroupResource`], [`RequestRecord`], [`RequestCounts`], [`ConnectionRecord`], [`Verb`] |
+//! | continue after a restart | [`Snapshot`], [`SnapshotError`] |
 //! | report errors like the Kubernetes API | [`Status`] |
 //! | encode built-in types | [`protobuf`] |
 //! | simulate controllers, a scheduler and nodes | `World` (feature `world`) |
@@ -133,6 +134,7 @@ mod schema;
 mod selector;
 mod server;
 mod signal;
+mod snapshot;
 mod status;
 mod storage;
 mod streams;
@@ -161,6 +163,7 @@ pub use net::{ClientIdentity, LinkEnd, Port};
 pub use records::{RequestCounts, RequestRecord, Verb};
 pub use resources::ResourceDeclaration;
 pub use server::{ApiServer, ConnectionRecord};
+pub use snapshot::{Snapshot, SnapshotError};
 pub use status::Status;
 pub use storage::{Change, History};
 #[cfg(feature = "world")]

@@ -17,6 +17,7 @@ use crate::kubeconfig;
 use crate::net::{ClientIdentity, LinkEnd, Port, TaskGroup};
 use crate::records::{RequestCounts, RequestRecord};
 use crate::resources::GroupResource;
+use crate::snapshot::Snapshot;
 use crate::status::Status;
 use crate::storage::{History, Patch, State};
 
@@ -211,6 +212,16 @@ impl ApiServer {
     /// Returns all changes since the server's start.
     pub fn history(&self) -> History {
         self.cluster.store.read(State::history)
+    }
+
+    /// Returns all live objects, for [`ApiServerBuilder::snapshot`](crate::ApiServerBuilder::snapshot) of another server.
+    pub fn snapshot(&self) -> Snapshot {
+        self.cluster.store.read(State::snapshot)
+    }
+
+    /// Waits until the state differs from a snapshot of this server.
+    pub async fn changed_since(&self, snapshot: &Snapshot) {
+        self.cluster.store.until(|state| state.change_mark() != snapshot.mark()).await;
     }
 
     /// Returns the served resources by group and plural name, without subresources.

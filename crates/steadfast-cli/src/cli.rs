@@ -554,6 +554,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub(crate) tls: bool,
 
+    /// Keep all objects in this file: it is read at the start, and saved one second after a change and at the end. A missing
+    /// file is created, readable by its owner only, since it contains Secrets. Resource versions and UIDs are kept.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) persist: Option<PathBuf>,
+
     /// Simulate controllers, a scheduler and nodes: workloads get pods, pods become ready, and dependents of deleted objects
     /// are deleted. Nothing runs in the pods.
     #[arg(long)]
@@ -614,8 +619,13 @@ Examples:
   steadfast fault stop,replica=0; steadfast fault start,replica=0";
 
 const SERVE_HELP: &str = "\
-This is an API server and not a cluster. It has no admission and no storage, and without --world no controllers, scheduler \
-or nodes. It calls no webhooks and evaluates no policies. It returns a warning if one is created, which kubectl prints.
+This is an API server and not a cluster. It has no admission, and without --world no controllers, scheduler or nodes. It \
+calls no webhooks and evaluates no policies. It returns a warning if one is created, which kubectl prints.
+
+Without --persist, all objects are lost when the server ends. With --persist, objects of -f and -k that exist already are \
+left unchanged. A killed server loses at most the changes of the last second. After that, resource versions continue at a \
+higher number, and clients list again. Each run has a new certificate, \
+and a new port and token unless --port and --token are set.
 
 Other entries of the kubeconfig are preserved: only the entries of --context are added, or replaced if an earlier run left \
 them. When the server ends, it removes its entries, restores the previous current context, and \
@@ -628,4 +638,5 @@ Examples:
   steadfast serve -k overlays/dev
   kubectl kustomize overlays/dev | steadfast serve -f -
   steadfast serve --kubeconfig ~/.kube/config --port 6443 -f manifests/
+  steadfast serve --world --persist dev.state --port 6443
   kubectl --context steadfast get pods -A -w";

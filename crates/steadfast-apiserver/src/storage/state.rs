@@ -1,5 +1,7 @@
 //! State of the history: a log per resource, every version of every object, and the caches that follow it.
 
+mod snapshots;
+
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -70,6 +72,10 @@ pub(crate) struct State {
     pub(crate) caches: Vec<Cache>,
     pub(crate) terminating: TerminatingNamespaces,
     revision: u64,
+    /// Highest revision of all epochs. A restore does not lower it.
+    highest_revision: u64,
+    /// Revision at the server's start. The history has no changes before it, only objects of a snapshot.
+    first_revision: u64,
     epochs: Vec<u64>,
     compacted_revision: u64,
     resources: BTreeMap<GroupResource, ResourceHistory>,
@@ -88,6 +94,8 @@ impl State {
             terminating,
             // The first revision of etcd. 0 means "any" in the API.
             revision: 1,
+            highest_revision: 1,
+            first_revision: 1,
             epochs: vec![0],
             compacted_revision: 0,
             resources: BTreeMap::new(),
@@ -119,6 +127,7 @@ impl State {
     ) -> Arc<Change> {
         // Every change takes its own revision, like a transaction of etcd.
         self.revision += 1;
+        self.highest_revision = self.highest_revision.max(self.revision);
         let object = object.map(|mut object| {
             metadata::set(&mut object, "resourceVersion", Some(self.revision.to_string().into()));
             Arc::new(object)
@@ -232,6 +241,8 @@ impl State {
 
     /// Restores an older revision. Revisions continue in a new epoch.
     pub(crate) fn restore(&mut self, revision: u64) {
+        // Earlier states of a snapshot's objects are unknown, so the start of the history is the oldest possible state.
+        let revision = revision.max(self.first_revision);
         // The next change reuses a revision of the previous epoch, as after a restore of etcd.
         self.revision = revision.min(self.revision);
         self.epochs.push(self.revision);
@@ -247,7 +258,17 @@ impl State {
         }
         // Definitions may have changed with the restore, and the registry must follow.
         self.define_resources();
-        // Namespaces that are terminating in the restored state start their grace period again.
+        self.restart_namespace_grace();
+        for cache in &mut self.caches {
+            cache.lag_at = None;
+            cache.frozen_at = None;
+            // Caches follow the restored store from its revision, as after a restart of all servers.
+            cache.restart(self.revision);
+        }
+    }
+
+    /// Starts the grace period of the terminating namespaces again, after older states became current.
+    fn restart_namespace_grace(&mut self) {
         self.terminating.clear();
         let now = self.clock.elapsed();
         let live: Vec<_> = self.live(&NAMESPACES, None).map(|(key, change)| (key.clone(), change.clone())).collect();
@@ -255,12 +276,6 @@ impl State {
             if change.object.as_deref().is_some_and(metadata::is_terminating) {
                 self.terminating.start(&key.name, now);
             }
-        }
-        for cache in &mut self.caches {
-            cache.lag_at = None;
-            cache.frozen_at = None;
-            // Caches follow the restored store from its revision, as after a restart of all servers.
-            cache.restart(self.revision);
         }
     }
 

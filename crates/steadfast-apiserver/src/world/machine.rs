@@ -40,9 +40,14 @@ pub(super) struct Machine {
 impl Machine {
     pub(super) fn new(cluster: &Cluster, world: World) -> Self {
         nodes::create(cluster, world.nodes);
+        let resource = Kind::Pod.resource();
+        let kubelet = cluster.store.read(|state| {
+            let pods = state.live(&resource, None);
+            Kubelet::new(world, pods.filter_map(|(_, change)| change.object.as_deref()))
+        });
         Self {
             view: View::default(),
-            kubelet: Kubelet::new(world),
+            kubelet,
             observed: 0,
             epoch: 0,
             queue: VecDeque::new(),

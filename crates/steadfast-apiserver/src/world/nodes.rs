@@ -11,12 +11,15 @@ use crate::conditions;
 use crate::direct;
 use crate::metadata;
 
-/// Creates the nodes `node-1`, `node-2` and so on.
+/// Creates the nodes `node-1`, `node-2` and so on, except for nodes of a snapshot.
 pub(super) fn create(cluster: &Cluster, nodes: u16) {
     for number in 1..=nodes {
-        // No node exists at the start, so this creation fails only after a change of the server's validation of nodes.
-        if let Err(status) = direct::create(cluster, &node(cluster, number)) {
-            tracing::warn!(%status, "the simulated node {number} was not created");
+        match direct::create(cluster, &node(cluster, number)) {
+            // A node of a snapshot keeps its state, such as its labels.
+            Err(status) if status.code == 409 => {}
+            // The creation fails only after a change of the server's validation of nodes.
+            Err(status) => tracing::warn!(%status, "the simulated node {number} was not created"),
+            Ok(_) => {}
         }
     }
 }

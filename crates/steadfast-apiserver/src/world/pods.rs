@@ -32,7 +32,7 @@ pub(super) struct Kubelet {
     world: World,
     /// Time of the next stage of each pod, by UID. `None`: the stage lasts until the end of the pod.
     due: HashMap<String, Option<Duration>>,
-    /// Number of assigned addresses.
+    /// Number of the next address.
     addresses: u32,
 }
 
@@ -60,8 +60,10 @@ impl Stage {
 }
 
 impl Kubelet {
-    pub(super) fn new(world: World) -> Self {
-        Self { world, due: HashMap::new(), addresses: 0 }
+    /// Creates the kubelets. `pods` are those of a snapshot; their addresses are not assigned again.
+    pub(super) fn new<'a>(world: World, pods: impl Iterator<Item = &'a Value>) -> Self {
+        let used = pods.filter_map(|pod| address_number(text(pod, "/status/podIP"))).max();
+        Self { world, due: HashMap::new(), addresses: used.map_or(0, |highest| highest + 1) }
     }
 
     /// Forgets a deleted object.
@@ -225,6 +227,13 @@ impl Kubelet {
         self.addresses = self.addresses.wrapping_add(1);
         format!("10.244.{}.{}", number / 250, number % 250 + 1)
     }
+}
+
+/// Returns the number of an assigned address; `None` for other addresses.
+fn address_number(address: &str) -> Option<u32> {
+    let (high, low) = address.strip_prefix("10.244.")?.split_once('.')?;
+    let (high, low): (u8, u8) = (high.parse().ok()?, low.parse().ok()?);
+    Some(u32::from(high) * 250 + u32::from(low.checked_sub(1)?))
 }
 
 /// Assigns a node to a pod, or records why there is none. A change of a node starts another attempt.

@@ -7,6 +7,7 @@ mod listing;
 mod managers;
 mod protobuf;
 mod replicas;
+mod snapshots;
 mod support;
 mod transport;
 mod watching;

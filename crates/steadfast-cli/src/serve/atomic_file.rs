@@ -42,7 +42,7 @@ pub(crate) fn change<E>(
     // Replaces the target of a symbolic link, not the link.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     match change(&text).map_err(UpdateError::Rejected)? {
-        Some(text) => replace(&path, &text).map_err(UpdateError::Unwritable),
+        Some(text) => replace(&path, text.as_bytes()).map_err(UpdateError::Unwritable),
         None => match fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(UpdateError::Unwritable(error)),
             _ => Ok(()),
@@ -74,12 +74,15 @@ impl Drop for Lock {
     }
 }
 
-/// Writes a new file and renames it over the old one: a reader finds either the old or the new content, complete.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+/// Writes a new file, readable by the owner only, and renames it over the old one: a reader finds either the old or the
+/// new content, complete. The caller excludes concurrent writers.
+pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     // The temporary file is in the same folder, because a rename is atomic only within one file system.
     let new_path = sibling(path, &format!(".{}.new", std::process::id()));
+    // A killed process with this ID may have left the file.
+    let _ = fs::remove_file(&new_path);
     let write_result = private_file_options().open(&new_path).and_then(|mut file: File| {
-        file.write_all(text.as_bytes())?;
+        file.write_all(content)?;
         // Without a sync before the rename, a power failure could leave an empty file.
         file.sync_all()
     });
@@ -87,7 +90,36 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     if replace_result.is_err() {
         let _ = fs::remove_file(&new_path);
     }
-    replace_result
+    replace_result?;
+    sync_folder(path)
+}
+
+/// Makes a rename durable: after a power failure, the folder contains the new file.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    if let Some(folder) = path.parent() {
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        // Some file systems cannot sync a folder. The content itself is already on the disk.
+        let _ = File::open(folder)?.sync_all();
+    }
+    #[cfg(not(unix))]
+    let _ = path;
+    Ok(())
+}
+
+/// Removes the temporary files of killed processes. The caller excludes concurrent writers.
+pub(crate) fn remove_leftovers(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let entry_name = entry.file_name().to_string_lossy().into_owned();
+        let process_id = entry_name.strip_prefix(&format!("{name}.")).and_then(|rest| rest.strip_suffix(".new"));
+        if process_id.is_some_and(|id| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit())) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns options that create a new file, readable by its owner only.
@@ -99,7 +131,8 @@ fn private_file_options() -> OpenOptions {
     options
 }
 
-fn sibling(path: &Path, suffix: &str) -> PathBuf {
+/// Returns the path of a file next to `path`: the name with a suffix.
+pub(crate) fn sibling(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.to_owned().into_os_string();
     name.push(suffix);
     name.into()
@@ -174,6 +207,23 @@ mod tests {
         assert_eq!(fs::read_to_string(&path)?, "new");
         assert!(fs::symlink_metadata(&link)?.is_symlink());
         assert_eq!(fs::metadata(&path)?.permissions().mode() & 0o777, 0o600);
+        Ok(())
+    }
+
+    #[test]
+    fn leftovers_of_killed_processes_are_removed() -> io::Result<()> {
+        let folder = Folder::new("leftovers")?;
+        let path = folder.0.join("state");
+        let own_leftover = format!("state.{}.new", std::process::id());
+        for name in ["state.1.new", "state.new", "state.x.new", "other.1.new", &own_leftover] {
+            fs::write(folder.0.join(name), "")?;
+        }
+        replace(&path, b"content")?;
+        assert_eq!(fs::read(&path)?, b"content");
+        remove_leftovers(&path)?;
+        let mut names = folder.names()?;
+        names.sort();
+        assert_eq!(names, ["other.1.new", "state", "state.new", "state.x.new"]);
         Ok(())
     }
 

@@ -24,19 +24,35 @@ pub(crate) fn read_all(texts: &[ManifestText]) -> Result<Vec<Object>, Failure> {
     Ok(objects)
 }
 
-/// Creates `objects` on `server`. Namespaces and definitions are created first, since other objects may need them.
-/// Returns the warnings of the server.
-pub(crate) fn create(server: &ApiServer, objects: &[Object]) -> Result<Vec<String>, Failure> {
+/// Result of the creation of objects.
+#[derive(Debug, Default)]
+pub(crate) struct CreatedObjects {
+    pub(crate) count: usize,
+    /// Number of objects that existed already and were left unchanged.
+    pub(crate) kept: usize,
+    /// Warnings of the server.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Creates `objects` on `server`. Namespaces and definitions are created first, since other objects may need them. With
+/// `keeps_existing`, an existing object is left unchanged; otherwise it is an error.
+pub(crate) fn create(server: &ApiServer, objects: &[Object], keeps_existing: bool) -> Result<CreatedObjects, Failure> {
     let (prerequisites, rest): (Vec<_>, Vec<_>) = objects
         .iter()
         .partition(|object| matches!(text(&object.value, "/kind"), "Namespace" | "CustomResourceDefinition"));
-    let mut warnings = Vec::new();
+    let mut created = CreatedObjects::default();
     for object in prerequisites.into_iter().chain(rest) {
-        let created = server.create_with_warnings(&object.value);
-        let (_, new_warnings) = created.map_err(|status| create_failure(object, &status.message))?;
-        warnings.extend(new_warnings.into_iter().map(|warning| format!("{}: {warning}", describe_object(object))));
+        match server.create_with_warnings(&object.value) {
+            Ok((_, warnings)) => {
+                created.count += 1;
+                let described = |warning| format!("{}: {warning}", describe_object(object));
+                created.warnings.extend(warnings.into_iter().map(described));
+            }
+            Err(status) if keeps_existing && status.reason == "AlreadyExists" => created.kept += 1,
+            Err(status) => return Err(create_failure(object, &status.message)),
+        }
     }
-    Ok(warnings)
+    Ok(created)
 }
 
 fn create_failure(object: &Object, reason: &str) -> Failure {

@@ -58,6 +58,8 @@ mod secrets;
 mod seeds;
 mod serve;
 #[cfg(unix)]
+mod serve_persist;
+#[cfg(unix)]
 mod sinks;
 #[cfg(unix)]
 mod status;
