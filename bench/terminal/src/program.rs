@@ -51,7 +51,7 @@ impl Program {
             programs.push(full_screen(
                 "k9s",
                 format!("{} --all-namespaces --command pods {connection}", quoted(k9s)),
-                format!("[{count}]"),
+                format!("[{}]", with_separators(count)),
             ));
         }
         programs
@@ -71,7 +71,33 @@ impl Program {
     }
 }
 
+/// Returns a number as k9s writes it: `14,000`.
+fn with_separators(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// Quotes a path for a shell.
 fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_separators() {
+        assert_eq!(
+            [0, 999, 1000, 14_000, 1_234_567].map(with_separators),
+            ["0", "999", "1,000", "14,000", "1,234,567"]
+        );
+    }
 }
