@@ -4,16 +4,15 @@ use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
+use serde_json::Value;
+use steadfast_testing::TestError;
 use steadfast_testing::proxy::FaultProxy;
 use steadfast_testing::reference::Reference;
-use steadfast_testing::{TestError, config_map};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
-use tokio::time::{interval, timeout};
+use tokio::time::timeout;
 
+use crate::changes::keep_changing;
 use crate::misbehaving_proxy::MisbehavingProxy;
 
 /// Maximum time until a finding on a busy machine. The tests of `steadfast-audit` check the exact bounds in virtual
@@ -61,29 +60,11 @@ impl RunningAudit {
     }
 }
 
-/// Changes two objects until the test ends.
-fn keep_changing(maps: Api<ConfigMap>) {
-    tokio::spawn(async move {
-        let mut ticks = interval(Duration::from_millis(250));
-        for value in 0.. {
-            ticks.tick().await;
-            for name in ["changing", LOST] {
-                let patch = Patch::Merge(json!({ "data": { "value": value.to_string() } }));
-                // The server may be shutting down at the end of the test.
-                let _ = maps.patch(name, &PatchParams::default(), &patch).await;
-            }
-        }
-    });
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn audit_finds_endpoints_that_misbehave() -> Result<(), TestError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let client = kube::Client::try_from(reference.kube_config().await?)?;
-    let maps = Api::namespaced(client.clone(), "default");
-    for name in ["changing", LOST] {
-        maps.create(&PostParams::default(), &config_map(name, "0")).await?;
-    }
+    keep_changing(client.clone(), &["changing", LOST]).await?;
     let healthy = MisbehavingProxy::start(client.clone(), LOST).await?;
     let stalled = MisbehavingProxy::start(client.clone(), LOST).await?;
     let lossy = MisbehavingProxy::start(client, LOST).await?;
@@ -92,7 +73,6 @@ async fn audit_finds_endpoints_that_misbehave() -> Result<(), TestError> {
     let endpoints = addresses.map(|address| format!("http://{address}"));
     let kubeconfig = reference.kubeconfig().with_file_name("by-proxies");
     fs::write(&kubeconfig, healthy.kubeconfig())?;
-    keep_changing(maps.clone());
 
     let mut audit = RunningAudit::start(&kubeconfig.display().to_string(), &endpoints)?;
     // The audit has opened its watches when a change is delivered by all proxies.

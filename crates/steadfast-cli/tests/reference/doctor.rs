@@ -3,18 +3,15 @@
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
 use kube::Client;
-use kube::api::{Api, DynamicObject, Patch, PatchParams};
-use kube::core::{ApiResource, GroupVersionKind};
-use serde_json::{Value, json};
+use serde_json::Value;
 use steadfast_testing::TestError;
 use steadfast_testing::proxy::FaultProxy;
 use steadfast_testing::reference::Reference;
 use tokio::process::Command;
-use tokio::time::interval;
 
+use crate::changes::keep_changing;
 use crate::misbehaving_proxy::MisbehavingProxy;
 
 /// Checks of a report with findings of this severity, each once.
@@ -37,26 +34,11 @@ async fn diagnose(kubeconfig: &Path) -> Result<Value, TestError> {
         .map_err(|error| format!("{error}: {}", String::from_utf8_lossy(&output.stderr)).into())
 }
 
-/// Creates and changes a config map until the test ends. As in a real cluster, the version of the server rises.
-fn keep_changing(client: Client) {
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
-    let maps: Api<DynamicObject> = Api::namespaced_with(client, "default", &resource);
-    tokio::spawn(async move {
-        let mut ticks = interval(Duration::from_millis(500));
-        for value in 0.. {
-            ticks.tick().await;
-            let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "value": value.to_string() } });
-            // The server may be shutting down at the end of the test.
-            let _ = maps.patch("changing", &PatchParams::apply("test"), &Patch::Apply(object)).await;
-        }
-    });
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn doctor_finds_proxies_that_misbehave() -> Result<(), TestError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let client = Client::try_from(reference.kube_config().await?)?;
-    keep_changing(client.clone());
+    keep_changing(client.clone(), &["changing"]).await?;
 
     let direct = diagnose(&reference.kubeconfig()).await?;
     assert_eq!((checks(&direct, "failure"), checks(&direct, "warning")), (vec![], vec![]), "{direct:#}");
@@ -77,6 +59,6 @@ async fn doctor_finds_proxies_that_misbehave() -> Result<(), TestError> {
     fs::write(&by_frozen, fs::read_to_string(reference.kubeconfig())?.replace(&server, &proxy))?;
     let report = diagnose(&by_frozen).await?;
     assert!(checks(&report, "failure").contains(&"response"), "{report:#}");
-    assert!(checks(&report, "not checked").contains(&"streamed lists"), "{report:#}");
+    assert!(checks(&report, "not-checked").contains(&"streamed lists"), "{report:#}");
     Ok(())
 }

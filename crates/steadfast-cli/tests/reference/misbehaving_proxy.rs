@@ -21,8 +21,8 @@ use steadfast_testing::TestError;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// Part of the path and query of each watch.
-const WATCH: &str = "watch=true";
+/// Parts of the queries of watches.
+const WATCH: [&str; 2] = ["watch=1", "watch=true"];
 
 /// Part of the query of each streamed list.
 const STREAMED_LIST: &str = "sendInitialEvents=true";
@@ -143,7 +143,7 @@ async fn respond(
         head.headers.insert(VIA, HeaderValue::from_static("1.1 old-proxy"));
     }
     let body = body.map_err(TestError::from);
-    if !target.contains(WATCH) {
+    if !WATCH.iter().any(|watch| target.contains(watch)) {
         return Ok(Response::from_parts(head, body.boxed_unsync()));
     }
     let number = faults.next_watch.fetch_add(1, Ordering::Relaxed);
