@@ -512,6 +512,11 @@ pub(crate) struct LabArgs {
     #[arg(long, value_name = "FORM", default_value_t = CachedForm::default())]
     pub(crate) form: CachedForm,
 
+    /// Write the results as an HTML page, too: for each scenario its checks, and a time line of faults, freshness, events and
+    /// requests. The page is one file without scripts, and loads nothing else.
+    #[arg(long, value_name = "FILE", conflicts_with = "list")]
+    pub(crate) report: Option<PathBuf>,
+
     /// Output format of the results.
     #[arg(short = 'o', long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,

@@ -7,11 +7,15 @@
 //! | `choice` | selects scenarios by names and numbers |
 //! | `outcome` | the reported result of a scenario |
 //! | `report` | the results, as text or JSON |
+//! | `page` | the results with their time lines, as an HTML page |
 
 mod choice;
 mod outcome;
+mod page;
 mod report;
 
+use std::fs::{self, OpenOptions};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,22 +47,46 @@ pub(crate) async fn run(args: LabArgs) -> Result<ExitCode, Failure> {
         report::print_descriptions(&selected);
         return Ok(ExitCode::SUCCESS);
     }
+    check_writable(&args)?;
     let mut stop = StopSignal::listen()?;
     let outcomes = tokio::select! {
         outcomes = run_all(&selected, &args) => outcomes,
         () = stop.received() => return Err(Failure::run("stopped before all scenarios had finished")),
     };
+    finish(&outcomes, &args)
+}
+
+/// Prints the results, writes the page, and returns the exit code.
+fn finish(outcomes: &[Outcome], args: &LabArgs) -> Result<ExitCode, Failure> {
     match args.output {
-        Output::Text => report::print_table(&outcomes),
-        Output::Json => report::print_json(&outcomes)?,
+        Output::Text => report::print_table(outcomes),
+        Output::Json => report::print_json(outcomes)?,
+    }
+    if let Some(file) = &args.report {
+        let settings = page::RunSettings { seed: args.seed, form: args.form };
+        fs::write(file, page::render(outcomes, settings)).map_err(|error| page_failure(file, &error))?;
     }
     let passed = outcomes.iter().all(Outcome::passed);
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILED) })
 }
 
+/// Checks that the page can be written, before scenarios run for minutes.
+fn check_writable(args: &LabArgs) -> Result<(), Failure> {
+    let Some(file) = &args.report else { return Ok(()) };
+    // An existing page is kept until the new one is complete.
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).open(file);
+    opened.map(drop).map_err(|error| page_failure(file, &error))
+}
+
+fn page_failure(file: &Path, error: &std::io::Error) -> Failure {
+    let file = file.display();
+    Failure::run(format!("{file} cannot be written: {error}; choose another file with --report"))
+}
+
 /// Runs several faults concurrently and reports the schedule and the result.
 async fn run_combined(args: &LabArgs) -> Result<ExitCode, Failure> {
     let faults = choice::faults(&args.names).map_err(Failure::usage)?;
+    check_writable(args)?;
     let (mut stop, target) = (StopSignal::listen()?, ScenarioTarget::over_tcp(args.seed).with_form(args.form));
     let combined_run = tokio::select! {
         combined_run = scenarios::run_combined(&target, &faults) => combined_run.map_err(Failure::usage)?,
@@ -67,12 +95,7 @@ async fn run_combined(args: &LabArgs) -> Result<ExitCode, Failure> {
     report::report_schedule(&combined_run.log, args.output);
     let outcome = Outcome::combined(&faults, &combined_run.findings);
     report::report_outcome(&outcome, args.output);
-    let outcomes = [outcome];
-    match args.output {
-        Output::Text => report::print_table(&outcomes),
-        Output::Json => report::print_json(&outcomes)?,
-    }
-    Ok(if outcomes[0].passed() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILED) })
+    finish(&[outcome], args)
 }
 
 /// Runs `selected`, the slow ones first, and reports each result when the scenario ends. The results are in the order

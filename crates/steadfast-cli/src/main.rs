@@ -15,6 +15,7 @@
 //! | `exchange` | one HTTP request to a local program |
 //! | `clock`, `duration` | timestamps for people and for programs; durations in arguments |
 //! | `byte_count` | byte counts for people |
+//! | `html` | text in HTML pages |
 //! | `changes` | changes between two states of an object, and their description |
 //! | `fleet` | the simulated workloads of `--embedded` |
 //! | `watch` | prints every change of some resources |
@@ -49,6 +50,7 @@ mod failure;
 mod fault;
 mod fleet;
 mod generate;
+mod html;
 mod kubectl_flags;
 mod lab;
 mod log_lines;

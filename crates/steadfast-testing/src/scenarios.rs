@@ -37,6 +37,7 @@
 //! | `unread` | watches that no client reads, next to those of the informers |
 //! | `checks` | expectations of a scenario beyond the contract |
 //! | `findings` | the result of a run |
+//! | `timeline` | the course of a run: faults, freshness, events and requests with their times |
 
 pub mod catalog;
 mod catalog_fault;
@@ -49,6 +50,7 @@ mod scenario;
 mod scenario_run;
 mod settings;
 mod target;
+mod timeline;
 mod unread;
 
 pub use catalog_fault::CatalogFault;
@@ -57,3 +59,6 @@ pub use findings::{Cost, ScenarioFindings};
 pub use scenario::{Scenario, ScenarioBounds, ScenarioSource};
 pub use settings::ScenarioSettings;
 pub use target::ScenarioTarget;
+pub use timeline::{
+    FaultInterval, FreshnessChange, HandlerEventKind, InformerTimeline, TimedEvent, TimedRequest, Timeline,
+};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use steadfast_contract::HandlerCounts;
-use steadfast_testing::scenarios::{CatalogFault, Scenario, ScenarioFindings};
+use steadfast_testing::scenarios::{CatalogFault, Scenario, ScenarioFindings, Timeline};
 
 /// Reported result of a scenario.
 #[derive(Debug, Default, Serialize)]
@@ -27,6 +27,15 @@ pub(crate) struct Outcome {
     pub(crate) took_ms: u64,
     /// Reasons why the scenario failed.
     pub(crate) problems: Vec<String>,
+    /// Number of violations of the contract, and of checks without a result; `None` if the scenario did not complete.
+    #[serde(skip)]
+    pub(crate) violations: Option<usize>,
+    /// Number of full transfers from the first fault on; `None` if the scenario did not complete.
+    #[serde(skip)]
+    pub(crate) lists_from_fault: Option<usize>,
+    /// Course of each run.
+    #[serde(skip)]
+    pub(crate) timelines: Vec<Timeline>,
 }
 
 impl Outcome {
@@ -51,6 +60,8 @@ impl Outcome {
 
     fn with_counts(self, findings: &ScenarioFindings) -> Self {
         let HandlerCounts { changes, seen, lost, repeated, out_of_order, .. } = findings.report.verdict.total();
+        let report = &findings.report;
+        let violations = report.violations.len() + report.malformed.len() + report.inconclusive.len();
         Self {
             passed: self.problems.is_empty(),
             changes,
@@ -64,6 +75,9 @@ impl Outcome {
             watches: findings.requests.watches,
             bytes: findings.requests.bytes,
             took_ms: millis(findings.took),
+            violations: Some(violations),
+            lists_from_fault: Some(findings.cost.lists),
+            timelines: findings.timelines.clone(),
             ..self
         }
     }

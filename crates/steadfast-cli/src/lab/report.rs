@@ -144,7 +144,7 @@ fn print_line(output: Output, line: Arguments<'_>) {
 }
 
 /// Formats a duration: `-`, `<1 ms`, `12 ms`, `3.4 s`.
-fn format_duration(ms: Option<u64>) -> String {
+pub(crate) fn format_duration(ms: Option<u64>) -> String {
     match ms {
         None => "-".to_owned(),
         Some(0) => "<1 ms".to_owned(),

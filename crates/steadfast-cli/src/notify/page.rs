@@ -4,7 +4,8 @@
 use std::fmt::Write;
 
 use serde_json::Value;
-use steadfast_notify::engine_event::escaped;
+
+use crate::html::escape;
 
 /// Start of the page: it reloads itself every five seconds.
 const PAGE_START: &str = r#"<!DOCTYPE html>
@@ -73,7 +74,7 @@ fn cluster_rows(status: &Value) -> Vec<Vec<String>> {
         });
         let reason =
             cluster["reason"].as_str().map(str::to_owned).into_iter().chain(missing).collect::<Vec<_>>().join("; ");
-        vec![html_text(&cluster["cluster"]), state_cell(&cluster["state"]), escape_html(&reason)]
+        vec![html_text(&cluster["cluster"]), state_cell(&cluster["state"]), escape(&reason)]
     };
     list(&status["clusters"]).map(row).collect()
 }
@@ -108,8 +109,8 @@ fn pending_removal_rows(status: &Value) -> Vec<Vec<String>> {
             vec![
                 html_text(&mirror["mirror"]),
                 html_text(&request["group"]),
-                escape_html(&entries),
-                format!("<code>{}</code>", escape_html(&command)),
+                escape(&entries),
+                format!("<code>{}</code>", escape(&command)),
             ]
         })
     });
@@ -119,7 +120,7 @@ fn pending_removal_rows(status: &Value) -> Vec<Vec<String>> {
 fn skipped_entry_rows(status: &Value) -> Vec<Vec<String>> {
     let rows = list(&status["mirrors"]).flat_map(|mirror| {
         let entries = mirror["skipped_entries"].as_object().into_iter().flatten();
-        entries.map(|(entry, reason)| vec![html_text(&mirror["mirror"]), escape_html(entry), html_text(reason)])
+        entries.map(|(entry, reason)| vec![html_text(&mirror["mirror"]), escape(entry), html_text(reason)])
     });
     rows.collect()
 }
@@ -144,7 +145,7 @@ fn source_rows(status: &Value) -> Vec<Vec<String>> {
 
 fn failed_rule_rows(status: &Value) -> Vec<Vec<String>> {
     let failed = status["failed"].as_object().into_iter().flatten();
-    failed.map(|(rule, times)| vec![escape_html(rule), html_text(times)]).collect()
+    failed.map(|(rule, times)| vec![escape(rule), html_text(times)]).collect()
 }
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
@@ -167,23 +168,7 @@ fn plain_text(value: &Value) -> String {
 
 /// Converts a value to escaped text.
 fn html_text(value: &Value) -> String {
-    escape_html(&plain_text(value))
-}
-
-/// Escapes characters that HTML or a terminal would interpret.
-fn escape_html(text: &str) -> String {
-    let mut html = String::with_capacity(text.len());
-    for letter in escaped(text).chars() {
-        match letter {
-            '&' => html.push_str("&amp;"),
-            '<' => html.push_str("&lt;"),
-            '>' => html.push_str("&gt;"),
-            '"' => html.push_str("&quot;"),
-            '\'' => html.push_str("&#39;"),
-            letter => html.push(letter),
-        }
-    }
-    html
+    escape(&plain_text(value))
 }
 
 #[cfg(test)]

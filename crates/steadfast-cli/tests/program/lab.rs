@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::run::{stderr_text, steadfast};
+use crate::run::{stderr_text, steadfast, temp_path};
 
 #[test]
 fn named_scenarios_are_reported_as_json() {
@@ -80,4 +80,38 @@ fn impossible_selection_is_rejected_with_reason() {
         assert!(!output.status.success(), "{name}");
         assert!(stderr_text(&output).contains(reason), "{name}: {}", stderr_text(&output));
     }
+}
+
+/// Returns the section of a scenario in a page.
+fn section<'a>(page: &'a str, scenario: &str) -> &'a str {
+    let start = page.find(&format!("<section id=\"{scenario}\">")).expect("a section");
+    page[start..].split_once("</section>").expect("the section ends").0
+}
+
+#[test]
+fn report_shows_time_line_of_each_scenario() {
+    let file = temp_path("lab-report.html");
+    let output = steadfast(&["lab", "recreate-while-cut", "watch-closed", "--report", &file]);
+    assert!(output.status.success(), "{}", stderr_text(&output));
+    let page = std::fs::read_to_string(&file).expect("the page exists");
+    let cut = section(&page, "recreate-while-cut");
+    for part in
+        ["fault: cut", "freshness: ", "class=\"span fresh\"", "requests: watches", "events: ", "deleted default/"]
+    {
+        assert!(cut.contains(part), "{part} is missing in {cut}");
+    }
+    let doubts = ["resuming", "suspect", "stale"].map(|state| format!("class=\"span {state}\""));
+    assert!(doubts.iter().any(|doubt| cut.contains(doubt)), "the cut causes a doubt: {cut}");
+    let closed = section(&page, "watch-closed");
+    assert!(closed.contains("fault: end_watches") && closed.contains("changes at the server"), "{closed}");
+    assert!(page.contains("all 2 passed"));
+    assert!(!page.contains("http:") && !page.contains("https:"), "the page loads nothing");
+}
+
+#[test]
+fn unwritable_report_is_rejected_at_start() {
+    let output = steadfast(&["lab", "watch-closed", "--report", "/nonexistent/page.html"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr_text(&output).contains("choose another file with --report"), "{}", stderr_text(&output));
+    assert!(output.stdout.is_empty(), "no scenario runs");
 }

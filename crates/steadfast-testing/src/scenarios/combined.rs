@@ -21,6 +21,7 @@ use super::fault_injector::{NAME_COUNT, OBJECT_LIMIT_BYTES, inject, is_switch, o
 use super::findings::{Cost, ScenarioFindings};
 use super::scenario_run::{NAMESPACE, NetworkPath, REACTION_TIMEOUT, until};
 use super::target::ScenarioTarget;
+use super::timeline::Timeline;
 use super::unread::{self, UnreadWatches};
 use crate::TestkitError;
 use crate::{CachedConfigMap, EventRecording, Recorder, history, labelled_config_map};
@@ -62,6 +63,8 @@ struct CombinedRun {
     /// Revision of the server before the first write. Its namespaces exist since then.
     first_revision: u64,
     path: NetworkPath,
+    /// Time of the network's creation, on the clock of the server.
+    network_start: Duration,
     /// Faults that are switched. If `restores`, the history may also be restored.
     faults: Vec<CatalogFault>,
     restores: bool,
@@ -210,7 +213,8 @@ async fn run_with_form<K: CachedConfigMap>(
     let requests = run.server.request_counts();
     let cost = Cost::between(&steadfast_apiserver::RequestCounts::default(), &requests);
     let (detection, recovery, took) = (None, None, start.elapsed());
-    let findings = ScenarioFindings { report, unmet, detection, recovery, requests, cost, took };
+    let timelines = vec![Timeline::new(&run.server, &trace, run.path.network(), run.network_start)];
+    let findings = ScenarioFindings { report, unmet, detection, recovery, requests, cost, took, timelines };
     let lines = trace.entries().iter().map(|entry| format!("{:?} {:?}\n", entry.at, entry.record));
     let differences = differences.load(Ordering::Relaxed);
     Ok(CombinedFindings { findings, log: run.log, trace: lines.collect(), differences })
@@ -235,6 +239,7 @@ impl CombinedRun {
         let restores = selected.contains(&CatalogFault::HistoryRestored);
         let leaves_unread = selected.contains(&CatalogFault::SlowReader);
         let recorder = Recorder::of(&server);
+        let network_start = server.elapsed();
         let path = NetworkPath::to_server(&server, target, true)?;
         // The pause is shorter in real time, where pauses of 40 s would dominate the duration of the run.
         let max_pause_millis = if target.in_memory { 40_000 } else { 10_000 };
@@ -245,6 +250,7 @@ impl CombinedRun {
             recorder,
             first_revision,
             path,
+            network_start,
             faults: switches,
             restores,
             leaves_unread,

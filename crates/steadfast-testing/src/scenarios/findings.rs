@@ -5,6 +5,8 @@ use std::time::Duration;
 use steadfast_apiserver::RequestCounts;
 use steadfast_contract::Report;
 
+use super::timeline::Timeline;
+
 /// Result of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -24,6 +26,8 @@ pub struct ScenarioFindings {
     pub cost: Cost,
     /// Duration of the run.
     pub took: Duration,
+    /// Course of the run. A scenario of several runs has one for each, in order.
+    pub timelines: Vec<Timeline>,
 }
 
 /// Cost of a fault for the server.
@@ -89,6 +93,7 @@ impl ScenarioFindings {
             bytes: self.cost.bytes + other.cost.bytes,
         };
         self.took += other.took;
+        self.timelines.extend(other.timelines);
         self
     }
 }

@@ -16,6 +16,7 @@ use super::findings::{Cost, ScenarioFindings};
 use super::freshness_observer::FreshnessObserver;
 use super::settings::ScenarioSettings;
 use super::target::ScenarioTarget;
+use super::timeline::Timeline;
 use crate::TestkitError;
 use crate::proxy::{FaultProxy, NetworkFaults};
 use crate::{CachedConfigMap, EventRecording, InMemory, Recorder, config_map_in, history, kube_config};
@@ -38,6 +39,8 @@ pub(super) struct ScenarioRun {
     pub(super) checks: Checks,
     target: ScenarioTarget,
     path: NetworkPath,
+    /// Time of the network's creation, on the clock of the server.
+    network_start: Duration,
     bounds: Bounds,
     started: Instant,
     /// Request counts of the server when the first fault was injected.
@@ -74,6 +77,7 @@ impl ScenarioRun {
         let server = builder.start().await?;
         // The injected fault is active before all clients, so that no client reaches the server without the fault.
         (target.server_fault)(&server);
+        let network_start = server.elapsed();
         let path = NetworkPath::to_server(&server, target, scenario_settings.proxied)?;
         // Without TLS there is no ALPN, so that clients in memory must assume HTTP/2.
         let settings = Settings { prior_knowledge: target.in_memory, ..scenario_settings.transport };
@@ -89,7 +93,19 @@ impl ScenarioRun {
         let factory = InformerFactory::with_settings(&connection, scenario_settings.reflector);
         let recorder = Recorder::of(&server);
         let (target, checks) = (target.clone(), Checks::default());
-        Ok(Self { server, connection, factory, recorder, checks, target, path, bounds, started, counts_before: None })
+        Ok(Self {
+            server,
+            connection,
+            factory,
+            recorder,
+            checks,
+            target,
+            path,
+            network_start,
+            bounds,
+            started,
+            counts_before: None,
+        })
     }
 
     /// Creates the setup with the default settings.
@@ -270,10 +286,12 @@ impl ScenarioRun {
     pub(super) fn findings(self, detection: Option<Duration>, recovery: Option<Duration>) -> ScenarioFindings {
         let requests = self.server.request_counts();
         let Ok(history) = history(&self.server, "", "configmaps") else { unreachable!("config maps are built in") };
-        let report = self.bounds.report(&history, &self.recorder.trace());
+        let trace = self.recorder.trace();
+        let report = self.bounds.report(&history, &trace);
+        let timelines = vec![Timeline::new(&self.server, &trace, self.path.network(), self.network_start)];
         let cost = Cost::between(&self.counts_before.unwrap_or_default(), &requests);
         let unmet = self.checks.into_unmet();
-        ScenarioFindings { report, unmet, detection, recovery, requests, cost, took: self.started.elapsed() }
+        ScenarioFindings { report, unmet, detection, recovery, requests, cost, took: self.started.elapsed(), timelines }
     }
 }
 
@@ -342,7 +360,7 @@ impl NetworkPath {
     }
 
     /// Returns the switches of the network, if this path has a faulty network.
-    fn network(&self) -> Option<&NetworkFaults> {
+    pub(super) fn network(&self) -> Option<&NetworkFaults> {
         match self {
             Self::InMemory(network, _) => Some(network),
             Self::Proxied(proxy) => Some(proxy.faults()),
