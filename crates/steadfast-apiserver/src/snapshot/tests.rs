@@ -193,7 +193,7 @@ async fn run_once(seed: u64, saved: &[u8], highest_revision: &mut u64) -> Result
     let first_revision = server.revision();
     for _ in 0..random.next() % 40 {
         write_at_random(&server, &mut random, first_revision);
-        if random.next() % 8 == 0 {
+        if random.next().is_multiple_of(8) {
             saved = server.snapshot().with_reserved_revisions(RESERVED_REVISIONS).encode();
         }
     }
@@ -204,7 +204,7 @@ async fn run_once(seed: u64, saved: &[u8], highest_revision: &mut u64) -> Result
     let reused = written.clone().find(|revision| !is_new(*revision));
     assert_eq!(reused, None, "seed {seed}: a version of an earlier run");
     *highest_revision = written.max().unwrap_or(server.revision()).max(*highest_revision);
-    if random.next() % 2 == 0 {
+    if random.next().is_multiple_of(2) {
         saved = server.snapshot().encode();
     }
     Ok(saved)

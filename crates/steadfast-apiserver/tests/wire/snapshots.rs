@@ -42,7 +42,7 @@ async fn lost_version_is_expired_after_restart() {
     let mut client = Client::in_memory(&server, 0).await.expect("a connection");
     let expired = client.watch(&watch_from(lost)).await.event().await;
     assert_eq!(expired["object"]["code"], 410);
-    let (code, list) = client.get(&format!("{CONFIG_MAPS}?resourceVersion={lost}")).await;
-    assert_eq!((code, names(&list)), (200, vec!["a"]), "a list that is not older than the lost version");
-    assert!(version_of(&list) > lost);
+    let (code, config_maps) = client.get(&format!("{CONFIG_MAPS}?resourceVersion={lost}")).await;
+    assert_eq!((code, names(&config_maps)), (200, vec!["a"]), "a list that is not older than the lost version");
+    assert!(version_of(&config_maps) > lost);
 }

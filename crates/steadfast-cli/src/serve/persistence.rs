@@ -110,3 +110,35 @@ impl Persistence {
 fn write_failure(path: &Path, error: &std::io::Error) -> Failure {
     Failure::run(format!("{} cannot be written: {error}; make its folder writable and its disk free", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{env, fs, io, process};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn failed_save_is_repeated_while_revisions_remain() -> io::Result<()> {
+        let folder = env::temp_dir().join(format!("steadfast-persistence-{}", process::id()));
+        fs::create_dir_all(&folder)?;
+        let (mut persistence, restored) = Persistence::open(&folder.join("state")).expect("a new file");
+        assert!(restored.is_none());
+        let server = ApiServer::builder().in_memory().start().await.expect("a server");
+        fs::remove_dir_all(&folder)?;
+        persistence.save(&server).await.expect("the next attempt follows");
+        assert!(persistence.is_failing);
+        persistence.until_due(&server).await;
+
+        persistence.reserved_revision = RESERVED_REVISIONS / 2;
+        let failure = persistence.save(&server).await.expect_err("too few reserved revisions are left").to_string();
+        assert!(failure.contains("state cannot be written"), "{failure}");
+
+        fs::create_dir_all(&folder)?;
+        persistence.save(&server).await.expect("the folder is writable again");
+        assert!(!persistence.is_failing);
+        assert_eq!(persistence.reserved_revision, server.revision() + RESERVED_REVISIONS);
+        let saved = Snapshot::decode(&fs::read(folder.join("state"))?).expect("an intact file");
+        assert_eq!(saved.start_revision(), persistence.reserved_revision);
+        fs::remove_dir_all(&folder)
+    }
+}
