@@ -110,7 +110,8 @@ pub(crate) struct WatchArgs {
     #[arg(long = "field-selector", value_name = "SELECTOR")]
     pub(crate) fields: Option<String>,
 
-    /// The kubeconfig. Defaults to $KUBECONFIG, then ~/.kube/config, then the service account of the pod.
+    /// The kubeconfig. Defaults to $KUBECONFIG, then ~/.kube/config. If no kubeconfig exists, the service account of the
+    /// pod is used.
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
 

@@ -11,7 +11,7 @@ use steadfast::transport::TransportError;
 use steadfast::unstable::cause::root_cause;
 
 use crate::failure::Failure;
-use crate::kubectl_flags::{ConnectionArgs, KubectlFlags};
+use crate::kubectl_flags::ConnectionArgs;
 
 /// Connects to the server of `args`, which default to kubectl's search order.
 ///
@@ -51,28 +51,36 @@ pub(crate) fn files(file: Option<&Path>) -> Result<KubeconfigFiles, ConnectError
 /// Returns the connection settings with the flags of kubectl, and the name of their context; without a kubeconfig there
 /// is no context. Blocks while files are read.
 pub(crate) fn config_with_flags(args: &ConnectionArgs) -> Result<(Config, Option<String>), Failure> {
-    let (mut config, context) = config_from_kubeconfig(args)?;
+    let files = files(args.kubeconfig.as_deref());
+    let (mut config, context) = config_from_kubeconfig(args, files, || Config::incluster().ok())?;
     args.flags.apply(&mut config);
     Ok((config, context))
 }
 
 /// Returns the connection settings and the name of their context; without a kubeconfig there is no context.
-fn config_from_kubeconfig(args: &ConnectionArgs) -> Result<(Config, Option<String>), Failure> {
+fn config_from_kubeconfig(
+    args: &ConnectionArgs,
+    files: Result<KubeconfigFiles, ConnectError>,
+    service_account: impl FnOnce() -> Option<Config>,
+) -> Result<(Config, Option<String>), Failure> {
     let ConnectionArgs { kubeconfig, context, flags } = args;
-    let file = kubeconfig.as_deref();
-    let source = file.map_or_else(|| "the kubeconfig".to_owned(), |file| file.display().to_string());
-    let merged = match files(file).and_then(|files| files.read()) {
-        Ok(merged) => merged.with_overrides(flags.cluster.clone(), flags.user.clone()),
-        Err(error) => {
-            // `--server` and the service account of the pod apply only without an explicit file and context: a mistake
-            // in a flag must not silently select another cluster.
-            if let (None, None, Some(config)) = (file, context, without_kubeconfig(flags)) {
-                return Ok((config, None));
-            }
-            return Err(Failure::config(format!("{}; check --kubeconfig and $KUBECONFIG", detail(error))));
+    let unreadable = |error| Failure::config(format!("{}; check --kubeconfig and $KUBECONFIG", detail(error)));
+    // `--server` and the service account of the pod apply only if no kubeconfig exists and no flag selects an entry of
+    // one: a mistake in a kubeconfig or in a flag must not silently select another cluster.
+    let names_entry = kubeconfig.is_some() || context.is_some() || flags.cluster.is_some() || flags.user.is_some();
+    if !names_entry {
+        // Without a variable and a home directory, no kubeconfig can exist.
+        let present = files.as_ref().map_or(Ok(None), KubeconfigFiles::read_if_present).map_err(unreadable)?;
+        if present.is_none()
+            && let Some(config) = flags.server.clone().map(Config::new).or_else(service_account)
+        {
+            return Ok((config, None));
         }
-    };
-    let config = context_config(&source, &merged, context.as_deref())?;
+    }
+    let files = files.map_err(unreadable)?;
+    let merged = files.read().map_err(unreadable)?.with_overrides(flags.cluster.clone(), flags.user.clone());
+    let paths: Vec<_> = files.paths().iter().map(|path| path.display().to_string()).collect();
+    let config = context_config(&paths.join(", "), &merged, context.as_deref())?;
     // Fixes the context for reloads, which must not follow a changed current context to another cluster.
     let context = context.clone().or_else(|| merged.current_context().map(str::to_owned));
     Ok((config, context))
@@ -88,14 +96,6 @@ fn context_config(source: &str, merged: &MergedKubeconfig, context: Option<&str>
         };
         Failure::config(format!("{source} cannot be used: {}{advice}", detail(error)))
     })
-}
-
-/// Returns the settings for the server of `--server`, or else those of the service account of the pod.
-fn without_kubeconfig(flags: &KubectlFlags) -> Option<Config> {
-    if flags.cluster.is_some() || flags.user.is_some() {
-        return None;
-    }
-    flags.server.clone().map(Config::new).or_else(|| Config::incluster().ok())
 }
 
 /// Reads the settings again. The context of the start is kept: the current context may have changed to another cluster.
@@ -211,6 +211,41 @@ mod tests {
     const VALID_KUBECONFIG: &str = "clusters: [{name: c, cluster: {server: 'https://example.test:6443'}}]\n\
                         contexts: [{name: prod, context: {cluster: c, user: u}}, {name: test, context: {cluster: d}}]\n\
                         users: [{name: u, user: {token: hunter2}}]\n";
+
+    /// Returns the server that the program connects to in a pod, or the error.
+    fn server_in_pod(args: &ConnectionArgs, path: &Path) -> String {
+        let service_account = || Some(Config::new("https://pod.test".parse().expect("a URL")));
+        let files = Ok(KubeconfigFiles::from_list(path.as_os_str()));
+        match config_from_kubeconfig(args, files, service_account) {
+            Ok((config, _)) => config.cluster_url.to_string(),
+            Err(failure) => failure.to_string(),
+        }
+    }
+
+    #[test]
+    fn unusable_kubeconfig_never_selects_the_pod() -> io::Result<()> {
+        let path = std::env::temp_dir().join(format!("steadfast-connect-{}", std::process::id()));
+        let server = |flag: Option<&str>| {
+            let mut args = ConnectionArgs::default();
+            args.flags.server = flag.map(|server| server.parse().expect("a URL"));
+            server_in_pod(&args, &path)
+        };
+        assert_eq!(server(None), "https://pod.test/", "no file");
+        assert_eq!(server(Some("https://flag.test")), "https://flag.test/");
+        std::fs::write(&path, "kind: Config\n")?;
+        assert_eq!(server(None), "https://pod.test/", "an empty file");
+        for (text, reason) in [
+            ("users: [{name: u, user: {token: hunter2}}\nclusters: 7\n", "syntax error at line 2"),
+            (VALID_KUBECONFIG, "no current context is set"),
+            (&format!("{VALID_KUBECONFIG}current-context: pro\n"), "the context \"pro\" does not exist"),
+        ] {
+            std::fs::write(&path, text)?;
+            let error = server(None);
+            assert!(error.contains(reason) && error.contains(&path.display().to_string()), "{error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+        std::fs::remove_file(&path)
+    }
 
     #[test]
     fn missing_context_error_lists_existing_contexts() {

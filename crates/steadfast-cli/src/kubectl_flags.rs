@@ -14,7 +14,8 @@ use crate::names::{not_empty, token};
 /// Server of a command, and the flags for its connection.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ConnectionArgs {
-    /// The kubeconfig. Defaults to $KUBECONFIG, then ~/.kube/config, then the service account of the pod.
+    /// The kubeconfig. Defaults to $KUBECONFIG, then ~/.kube/config. If no kubeconfig exists, the service account of the
+    /// pod is used.
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::header::HeaderValue;
 use http::{Request, Response};
 use kube::client::Body;
+use kube::config::InClusterError;
 use tokio::sync::oneshot;
 use tower::{Layer, Service};
 
@@ -27,15 +28,32 @@ use crate::transport::{Connector, Pool, ResponseBody, Settings};
 impl Connection {
     /// Connects to the server that the kubeconfig names, or else to the cluster in which this program runs.
     ///
-    /// The kubeconfig is that of kubectl: the files in `KUBECONFIG`, else `~/.kube/config`. If the kubeconfig cannot be
-    /// used, the service account of the pod replaces it. The kubeconfig is reloaded, as by
-    /// [`from_loader`](Self::from_loader), in the context that is current at the start.
+    /// The kubeconfig is that of kubectl: the files in `KUBECONFIG`, else `~/.kube/config`. The service account of the
+    /// pod is used only if no kubeconfig exists: none of these files, or only files without entries. Any other problem
+    /// of the kubeconfig is an error, because the pod may belong to another cluster than the configured one.
+    ///
+    /// The configuration is reloaded, as by [`from_loader`](Self::from_loader), from the source that was found at the
+    /// start: the context that was current, or the service account.
     ///
     /// # Errors
     ///
-    /// Returns an error if no configuration is found, or if the configuration cannot be used.
+    /// Returns an error if no configuration is found, or if the configuration cannot be used. A kubeconfig cannot be
+    /// used if a file cannot be read or parsed, if no context is current, or if an entry of this context is missing or
+    /// invalid. The error names the files.
     pub async fn infer() -> Result<Self, ConnectError> {
-        Self::infer_in(None).await
+        let (config, context) = inferred(KubeconfigFiles::from_env(), kube::Config::incluster)?;
+        let load = move || {
+            // The current context may change to another cluster, but a running program must stay with its cluster. For
+            // the same reason, the service account and the kubeconfig never replace each other.
+            let config = match &context {
+                Some(context) => config_of_context(KubeconfigFiles::from_env(), context),
+                None => kube::Config::incluster()
+                    .map(with_debug_overrides)
+                    .map_err(|error| ConnectError::Infer { detail: error.to_string() }),
+            };
+            async move { config }
+        };
+        Self::build_on_thread(Self::builder(config).loader(load)).await
     }
 
     /// Connects to the server of `context` in the kubeconfig that kubectl reads, as with kubectl's flag `--context`.
@@ -53,17 +71,13 @@ impl Connection {
             // to another cluster.
             return Err(ConnectError::Kubeconfig { detail: "the name of the requested context is empty".to_owned() });
         }
-        Self::infer_in(Some(context)).await
-    }
-
-    async fn infer_in(context: Option<&str>) -> Result<Self, ConnectError> {
-        let (config, context) = inferred(KubeconfigFiles::from_env(), context)?;
-        let reload = move || {
-            // The current context may change to another cluster, but a running program must stay with its cluster.
-            let read = inferred(KubeconfigFiles::from_env(), context.as_deref());
-            async move { read.map(|(config, _)| config) }
+        let config = config_of_context(KubeconfigFiles::from_env(), context)?;
+        let context = context.to_owned();
+        let load = move || {
+            let config = config_of_context(KubeconfigFiles::from_env(), &context);
+            async move { config }
         };
-        Self::build_on_thread(Self::builder(config).loader(reload)).await
+        Self::build_on_thread(Self::builder(config).loader(load)).await
     }
 
     /// Connects to the server of the configuration that `load` returns, and reloads the configuration later.
@@ -111,32 +125,56 @@ impl Connection {
     }
 }
 
-/// Returns the configuration of `context`, or of the current context, and the context's name.
+/// Returns the configuration of the current context, and the context's name.
 ///
-/// Without a usable kubeconfig, returns the pod's configuration and no name.
+/// Without any kubeconfig, returns the configuration of `service_account` and no name.
 fn inferred(
     files: Result<KubeconfigFiles, ConnectError>,
-    context: Option<&str>,
+    service_account: impl FnOnce() -> Result<kube::Config, InClusterError>,
 ) -> Result<(kube::Config, Option<String>), ConnectError> {
-    let kubeconfig = || {
-        let merged = files?.read()?;
-        let context = context.or(merged.current_context()).map(str::to_owned);
-        merged.config(context.as_deref()).map(|config| (config, context))
+    let missing = match files {
+        Ok(files) => match files.read_if_present()? {
+            Some(merged) => {
+                let context = merged.current_context().map(str::to_owned);
+                let config = merged.config(None).map_err(|error| with_file_names(error, &files))?;
+                return Ok((with_debug_overrides(config), context));
+            }
+            None => format!("no kubeconfig with entries exists: {}", file_names(&files)),
+        },
+        // Without a variable and a home directory, no kubeconfig can exist.
+        Err(error) => error.to_string(),
     };
-    let (mut config, context) = match kubeconfig() {
-        Ok(found) => found,
-        // A requested context, and a reload, never fall back to the pod, which may belong to another cluster.
-        Err(error) if context.is_some() => return Err(error),
-        Err(error) => {
-            let config = kube::Config::incluster().map_err(|_| match error {
-                ConnectError::Kubeconfig { detail } => ConnectError::Infer { detail },
-                other => other,
-            })?;
-            (config, None)
-        }
-    };
+    let config = service_account().map_err(|_| ConnectError::Infer { detail: missing })?;
+    Ok((with_debug_overrides(config), None))
+}
+
+/// Returns the configuration of `context` in the kubeconfig.
+fn config_of_context(
+    files: Result<KubeconfigFiles, ConnectError>,
+    context: &str,
+) -> Result<kube::Config, ConnectError> {
+    let files = files?;
+    let config = files.read()?.config(Some(context)).map_err(|error| with_file_names(error, &files))?;
+    Ok(with_debug_overrides(config))
+}
+
+fn with_debug_overrides(mut config: kube::Config) -> kube::Config {
     config.apply_debug_overrides();
-    Ok((config, context))
+    config
+}
+
+fn with_file_names(error: ConnectError, files: &KubeconfigFiles) -> ConnectError {
+    match error {
+        ConnectError::Kubeconfig { detail } => {
+            ConnectError::Kubeconfig { detail: format!("{}: {detail}", file_names(files)) }
+        }
+        other => other,
+    }
+}
+
+fn file_names(files: &KubeconfigFiles) -> String {
+    let paths: Vec<_> = files.paths().iter().map(|path| path.display().to_string()).collect();
+    paths.join(", ")
 }
 
 /// Builder of a connection; see [`Connection::builder`].
@@ -330,6 +368,9 @@ impl ConnectionBuilder {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     const TWO_CONTEXTS: &str = "\
@@ -338,19 +379,84 @@ contexts: [{name: first, context: {cluster: a}}, {name: second, context: {cluste
 current-context: first
 ";
 
+    /// A file of one test, removed when the value is dropped.
+    struct KubeconfigFile(PathBuf);
+
+    impl KubeconfigFile {
+        fn new(text: &str) -> Self {
+            static NEXT: AtomicUsize = AtomicUsize::new(0);
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("steadfast-contexts-{}-{number}", std::process::id()));
+            std::fs::write(&path, text).expect("a file");
+            Self(path)
+        }
+
+        fn files(&self) -> Result<KubeconfigFiles, ConnectError> {
+            Ok(KubeconfigFiles::from_list(self.0.as_os_str()))
+        }
+    }
+
+    impl Drop for KubeconfigFile {
+        fn drop(&mut self) {
+            drop(std::fs::remove_file(&self.0));
+        }
+    }
+
+    /// Returns the host that a program in a pod connects to, or its error.
+    fn host_in_pod(files: Result<KubeconfigFiles, ConnectError>) -> Result<String, String> {
+        let service_account = || Ok(kube::Config::new("https://pod.example".parse().expect("a URL")));
+        let found = inferred(files, service_account).map_err(|error| error.to_string())?;
+        Ok(found.0.cluster_url.host().unwrap_or_default().to_owned())
+    }
+
     #[test]
     fn requested_context_wins_over_current_one() {
-        let path = std::env::temp_dir().join(format!("steadfast-contexts-{}", std::process::id()));
-        std::fs::write(&path, TWO_CONTEXTS).expect("a file");
+        let file = KubeconfigFile::new(TWO_CONTEXTS);
         let server = |context| {
-            let found = inferred(Ok(KubeconfigFiles::from_path(&path)), context);
-            found.map(|(config, _)| config.cluster_url.host().unwrap_or_default().to_owned())
+            let found = config_of_context(file.files(), context);
+            found.map(|config| config.cluster_url.host().unwrap_or_default().to_owned())
         };
-        assert_eq!(server(None).expect("a configuration"), "a.example");
-        assert_eq!(server(Some("second")).expect("a configuration"), "b.example");
-        let error = server(Some("third")).expect_err("no such context").to_string();
+        assert_eq!(host_in_pod(file.files()).expect("a configuration"), "a.example");
+        assert_eq!(server("second").expect("a configuration"), "b.example");
+        let error = server("third").expect_err("no such context").to_string();
         assert!(error.contains("third") && error.contains("second"), "{error}");
-        drop(std::fs::remove_file(&path));
+    }
+
+    #[test]
+    fn unusable_kubeconfig_never_selects_the_pod() {
+        for (text, reason) in [
+            ("users: [{name: u, user: {token: hunter2}}\nclusters: 7\n", "syntax error at line 2"),
+            ("kind: Pod\n", "its kind is \"Pod\""),
+            (&TWO_CONTEXTS.replace("current-context: first\n", ""), "no current context is set"),
+            (
+                &TWO_CONTEXTS.replace("current-context: first", "current-context: fi"),
+                "the context \"fi\" does not exist",
+            ),
+            ("current-context: first\n", "the context \"first\" does not exist"),
+            (&TWO_CONTEXTS.replace("cluster: a}", "cluster: c}"), "the cluster \"c\""),
+        ] {
+            let file = KubeconfigFile::new(text);
+            let error = host_in_pod(file.files()).expect_err(reason);
+            assert!(error.contains(reason) && error.contains(&file.0.display().to_string()), "{error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+        // A folder exists, but cannot be read as a file.
+        let folder = std::env::temp_dir();
+        let error = host_in_pod(Ok(KubeconfigFiles::from_list(folder.as_os_str()))).expect_err("a folder");
+        assert!(error.contains("cannot be read"), "{error}");
+    }
+
+    #[test]
+    fn pod_replaces_only_absent_kubeconfig() {
+        let missing = std::env::temp_dir().join("steadfast-no-such-kubeconfig");
+        let list = || KubeconfigFiles::from_list(missing.as_os_str());
+        assert_eq!(host_in_pod(Ok(list())), Ok("pod.example".to_owned()));
+        let empty = KubeconfigFile::new("apiVersion: v1\nkind: Config\nclusters: []\ncurrent-context: \"\"\n");
+        assert_eq!(host_in_pod(empty.files()), Ok("pod.example".to_owned()));
+        let no_home = || ConnectError::Kubeconfig { detail: "no home directory is known".to_owned() };
+        assert_eq!(host_in_pod(Err(no_home())), Ok("pod.example".to_owned()));
+        let error = config_of_context(Ok(list()), "first").expect_err("the requested context").to_string();
+        assert!(error.contains("steadfast-no-such-kubeconfig"), "{error}");
     }
 
     #[tokio::test]

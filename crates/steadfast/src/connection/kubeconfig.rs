@@ -8,7 +8,7 @@ mod entry;
 mod file;
 
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::error::ConnectError;
@@ -36,10 +36,18 @@ const KUBECONFIG: &str = "KUBECONFIG";
 #[derive(Clone, Debug)]
 pub struct KubeconfigFiles {
     paths: Vec<PathBuf>,
-    /// True if a missing file is skipped, as in a list.
-    optional: bool,
-    /// Source of the paths, for messages.
-    source: &'static str,
+    origin: PathOrigin,
+}
+
+/// PathOrigin of the paths, which determines the effect of a missing file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PathOrigin {
+    /// The variable `KUBECONFIG`, or a list in its format. Missing files are skipped.
+    List,
+    /// The default file `~/.kube/config`.
+    Default,
+    /// A path that the program chose. The file must exist.
+    Path,
 }
 
 impl KubeconfigFiles {
@@ -56,12 +64,12 @@ impl KubeconfigFiles {
         let home = home.ok_or_else(|| ConnectError::Kubeconfig {
             detail: "no home directory is known, so no kubeconfig was found".to_owned(),
         })?;
-        Ok(Self { paths: vec![home.join(".kube").join("config")], optional: false, source: "~/.kube/config" })
+        Ok(Self { paths: vec![home.join(".kube").join("config")], origin: PathOrigin::Default })
     }
 
     /// Returns the file at `path`, which must exist, as with kubectl's flag `--kubeconfig`.
     pub fn from_path(path: impl Into<PathBuf>) -> Self {
-        Self { paths: vec![path.into()], optional: false, source: "the kubeconfig" }
+        Self { paths: vec![path.into()], origin: PathOrigin::Path }
     }
 
     /// Returns the files in `list`, separated as in the variable `KUBECONFIG`: by `:`, or on Windows by `;`.
@@ -70,7 +78,7 @@ impl KubeconfigFiles {
     /// the first file wins.
     pub fn from_list(list: &OsStr) -> Self {
         let paths = env::split_paths(list).filter(|path| !path.as_os_str().is_empty()).collect();
-        Self { paths, optional: true, source: KUBECONFIG }
+        Self { paths, origin: PathOrigin::List }
     }
 
     /// Returns the paths of the files, in the order in which they are read. Some may not exist.
@@ -84,28 +92,53 @@ impl KubeconfigFiles {
     ///
     /// Returns an error if a file cannot be read or parsed, if the only file is missing, or if none of several exists.
     pub fn read(&self) -> Result<MergedKubeconfig, ConnectError> {
-        let mut merged = MergedKubeconfig::default();
-        let mut missing: Vec<OsString> = Vec::new();
-        for path in &self.paths {
-            match file::read(path) {
-                Ok(file) => merged.add(file),
-                Err(file::FileError::Missing(_)) if self.optional => missing.push(path.clone().into()),
-                Err(error) => return Err(ConnectError::Kubeconfig { detail: error.describe(path) }),
-            }
-        }
+        let (merged, missing) = self.merge()?;
         // kubectl continues with an empty configuration instead, and requests localhost:8080.
-        if missing.len() == self.paths.len() && self.optional {
-            let missing: Vec<_> = missing.iter().map(|path| Path::new(path).display().to_string()).collect();
+        if missing.len() == self.paths.len() {
             let detail = match missing.as_slice() {
-                [] => format!("{} contains no file name", self.source),
-                all => format!("{} contains only files that do not exist: {}", self.source, all.join(", ")),
+                [] => format!("{KUBECONFIG} contains no file name"),
+                [(path, error)] if self.origin == PathOrigin::Default => error.describe(path),
+                all => {
+                    let paths: Vec<_> = all.iter().map(|(path, _)| path.display().to_string()).collect();
+                    format!("{KUBECONFIG} contains only files that do not exist: {}", paths.join(", "))
+                }
             };
             return Err(ConnectError::Kubeconfig { detail });
         }
-        for path in missing {
-            tracing::debug!(path = %Path::new(&path).display(), "a file of KUBECONFIG does not exist; it is skipped");
+        for (path, _) in missing {
+            tracing::debug!(path = %path.display(), "a file of KUBECONFIG does not exist; it is skipped");
         }
         Ok(merged)
+    }
+
+    /// Reads and merges the files. Returns `None` if no kubeconfig exists: no file, or only files without entries.
+    ///
+    /// In this case [`Connection::infer`](super::Connection::infer) uses the service account of the pod. Blocks while
+    /// it reads.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a file cannot be read or parsed, or if the file of [`from_path`](Self::from_path) is
+    /// missing.
+    pub fn read_if_present(&self) -> Result<Option<MergedKubeconfig>, ConnectError> {
+        let (merged, _) = self.merge()?;
+        Ok(Some(merged).filter(|merged| !merged.is_empty()))
+    }
+
+    /// Reads and merges the files. Returns the missing ones separately.
+    fn merge(&self) -> Result<(MergedKubeconfig, Vec<(&Path, file::FileError)>), ConnectError> {
+        let mut merged = MergedKubeconfig::default();
+        let mut missing = Vec::new();
+        for path in &self.paths {
+            match file::read(path) {
+                Ok(file) => merged.add(file),
+                Err(error @ file::FileError::Missing(_)) if self.origin != PathOrigin::Path => {
+                    missing.push((path.as_path(), error));
+                }
+                Err(error) => return Err(ConnectError::Kubeconfig { detail: error.describe(path) }),
+            }
+        }
+        Ok((merged, missing))
     }
 }
 
@@ -188,6 +221,13 @@ impl MergedKubeconfig {
             config.default_namespace = namespace;
         }
         Ok(super::normal::normalize(config))
+    }
+
+    fn is_empty(&self) -> bool {
+        // A file with entries but without a current context is not empty, unlike in client-go. The entries show that
+        // the program is configured for a cluster of its own.
+        let entries = [&self.clusters, &self.users, &self.contexts];
+        self.current.is_none() && entries.iter().all(|entries| entries.names().next().is_none())
     }
 
     fn known(&self) -> String {
