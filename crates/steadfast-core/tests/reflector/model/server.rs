@@ -1,5 +1,6 @@
 //! Model of an API server: one history behind two caches, with all possible faults.
 
+mod access;
 mod faults;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use steadfast_core::record::{ListMeta, RecordKind, Status};
 use steadfast_core::reflector::{ListFrom, ProbeMethod, Request, RequestId};
 use steadfast_core::{Instant, ResourceVersion};
 
+use access::Access;
 use faults::ServerFault;
 
 /// Maximum duration of a freeze. After a longer freeze, the client would accept old events of the cache as a proof.
@@ -23,6 +25,8 @@ pub(crate) enum Arrival {
     Opened,
     Object(RecordKind, u8, u64),
     Item(u8, u64),
+    /// Record or list entry without an identity.
+    Unidentified,
     Bookmark(u64, bool),
     Error(Status),
     ListEnded(ListMeta),
@@ -52,6 +56,7 @@ pub(crate) struct Server {
     fault: Option<ServerFault>,
     injects_faults: bool,
     behaviour: Behaviour,
+    access: Access,
     recovered: bool,
     /// Last probe with a response: its time and version.
     probed: Option<(Instant, u64)>,
@@ -118,6 +123,7 @@ enum ScheduledAction {
     End(RequestId),
     Write,
     StartFault,
+    ChangePermissions,
     Recover,
     Thaw(usize),
     /// A connection with streams drains, or does not respond to a ping.
@@ -147,6 +153,7 @@ impl Server {
                 ignores_version: random.fraction() < 0.2,
                 kind,
             },
+            access: Access::new(seed),
             probed: None,
             recovered: false,
             random,
@@ -154,6 +161,7 @@ impl Server {
         server.schedule(Instant::ZERO, ScheduledAction::Write);
         server.schedule(Instant::ZERO, ScheduledAction::StartFault);
         server.schedule(Instant::ZERO, ScheduledAction::Unsettle);
+        server.schedule(Instant::ZERO, ScheduledAction::ChangePermissions);
         server
     }
 
@@ -243,6 +251,7 @@ impl Server {
                     self.write(now, held, epoch);
                 }
                 ScheduledAction::StartFault => self.start_fault(now, held, epoch, &mut out),
+                ScheduledAction::ChangePermissions => self.change_permissions(now, &mut out),
                 ScheduledAction::Recover => {
                     self.fault = None;
                     self.recovered = true;
@@ -380,6 +389,9 @@ impl Server {
             }
             _ => {}
         }
+        if self.access.forbids(&request) {
+            return self.reject(id, status(403, "Forbidden", false), None, out);
+        }
         if cache.dead && !matches!(request, Request::Probe { .. } | Request::Versions { .. }) {
             return;
         }
@@ -465,7 +477,10 @@ impl Server {
         };
         let content = self.content_at(version);
         out.push((id, Arrival::Opened));
-        out.extend(content.iter().skip(offset).take(limit).map(|(key, state)| (id, Arrival::Item(*key, *state))));
+        for (key, state) in content.iter().skip(offset).take(limit) {
+            let is_hidden = self.access.hides_next(self.injects_faults);
+            out.push((id, if is_hidden { Arrival::Unidentified } else { Arrival::Item(*key, *state) }));
+        }
         let next = offset.saturating_add(limit);
         let continue_token = (next < content.len()).then(|| format!("{version}+{next}"));
         out.push((id, Arrival::ListEnded(ListMeta { version: Some(resource_version(version)), continue_token })));
@@ -488,8 +503,11 @@ impl Server {
         let delivered = if stalled { content.len() / 2 } else { content.len() };
         out.push((id, Arrival::Opened));
         // The objects are not in the order of their versions.
-        let events = content.iter().rev().take(delivered);
-        out.extend(events.map(|(key, state)| (id, Arrival::Object(RecordKind::Added, *key, *state))));
+        for (key, state) in content.iter().rev().take(delivered) {
+            let is_hidden = self.access.hides_next(self.injects_faults);
+            let event = Arrival::Object(RecordKind::Added, *key, *state);
+            out.push((id, if is_hidden { Arrival::Unidentified } else { event }));
+        }
         if !stalled {
             out.push((id, Arrival::Bookmark(version, true)));
         }
@@ -542,7 +560,9 @@ impl Server {
                 (true, true) => RecordKind::Modified,
                 (true, false) => RecordKind::Added,
             };
-            out.push((id, Arrival::Object(kind, change.key, change.version)));
+            let is_hidden = self.access.hides_next(self.injects_faults);
+            let event = Arrival::Object(kind, change.key, change.version);
+            out.push((id, if is_hidden { Arrival::Unidentified } else { event }));
         }
     }
 

@@ -27,6 +27,7 @@ impl Server {
     pub(crate) fn end_faults(&mut self, now: Instant) {
         self.injects_faults = false;
         self.fault = None;
+        self.access.end_faults();
         self.recovered = true;
         for cache in 0..self.caches.len() {
             self.thaw(now, cache);
