@@ -88,13 +88,16 @@ pub(super) async fn watch(
         allow_bookmarks: options.allow_bookmarks,
         deadline,
         next_bookmark: now,
-        last_read_at: now,
+        chunk_returned_at: None,
+        read_delay: Duration::ZERO,
         is_finished: false,
         cluster,
     };
     stream.schedule_bookmark(now);
     let chunks = stream::unfold(stream, async |mut stream| {
+        stream.record_read();
         let chunk = stream.next_chunk().await?;
+        stream.chunk_returned_at = Some(Instant::now());
         Some((chunk, stream))
     });
     Ok(ApiResponse::stream(Box::pin(chunks)).with_content_type(content_type))
@@ -241,12 +244,21 @@ struct WatchStream {
     allow_bookmarks: bool,
     deadline: Instant,
     next_bookmark: Instant,
-    /// Time at which the client last read data.
-    last_read_at: Instant,
+    /// Time at which the last chunk was returned, until the next chunk is requested.
+    chunk_returned_at: Option<Instant>,
+    /// Time from the return of the last chunk to the request of the next one. Zero once the pending changes have been
+    /// compared with the limit.
+    read_delay: Duration,
     is_finished: bool,
 }
 
 impl WatchStream {
+    /// Records that the client has read the last chunk. Only the time before counts as slowness of the client: idle
+    /// time, a freeze and a stalled stream pass after the request of the next chunk.
+    fn record_read(&mut self) {
+        self.read_delay = self.chunk_returned_at.take().map_or(Duration::ZERO, |returned_at| returned_at.elapsed());
+    }
+
     async fn next_chunk(&mut self) -> Option<Bytes> {
         loop {
             if self.is_finished || self.is_expired() {
@@ -273,8 +285,8 @@ impl WatchStream {
                 return None;
             }
             self.cursor = self.cursor.max(pending.cursor);
-            // The client read the previous chunk before requesting another.
-            self.last_read_at = Instant::now();
+            // The client waits for the next chunk from here on, so further changes are not pending due to the client.
+            self.read_delay = Duration::ZERO;
             let mut buffer = BytesMut::new();
             self.rendering.corrupted_objects =
                 self.cluster.replicas[self.replica].active_faults.read(|faults| Arc::clone(&faults.corrupted_objects));
@@ -307,7 +319,7 @@ impl WatchStream {
     /// Returns whether the client reads nothing while events accumulate. The server closes such a watch.
     fn is_too_slow(&self, remaining: usize) -> bool {
         let settings = &self.cluster.settings;
-        remaining > settings.watch_backlog && self.last_read_at.elapsed() > settings.slow_watch_timeout
+        remaining > settings.watch_backlog && self.read_delay > settings.slow_watch_timeout
     }
 
     /// Waits for a change, for the next bookmark, or for the end.

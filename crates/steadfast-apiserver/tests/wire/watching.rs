@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::support::{CONFIG_MAPS, Client, config_map, in_memory_server, labelled, names, seconds_since, version_of};
+use crate::support::{
+    CONFIG_MAPS, Client, Watch, config_map, in_memory_server, labelled, names, seconds_since, version_of,
+};
 use serde_json::json;
 use steadfast_apiserver::{ApiServer, Verb};
 
@@ -148,4 +150,32 @@ async fn watch_from_first_version_receives_everything() {
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch("/api/v1/namespaces?watch=1&resourceVersion=1").await;
     assert_eq!(watch.event().await["object"]["code"], 410, "the window of a restarted replica starts later");
+}
+
+/// Creates more objects at once than a watch may have pending, and asserts that the watch delivers all of them after
+/// `unblock`.
+async fn assert_burst_arrives(server: &ApiServer, watch: &mut Watch, prefix: &str, unblock: impl FnOnce()) {
+    for number in 0..1300 {
+        server.create(&config_map(&format!("{prefix}-{number}"))).unwrap();
+    }
+    unblock();
+    for number in 0..1300 {
+        assert_eq!(watch.summary().await.1, format!("{prefix}-{number}"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn burst_does_not_end_waiting_watch() {
+    let server = in_memory_server().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", server.revision())).await;
+    let wait = || tokio::time::sleep(Duration::from_secs(10));
+    wait().await;
+    assert_burst_arrives(&server, &mut watch, "idle", || {}).await;
+    server.faults().freeze(true);
+    wait().await;
+    assert_burst_arrives(&server, &mut watch, "frozen", || server.faults().freeze(false)).await;
+    server.faults().stall_streams(true);
+    wait().await;
+    assert_burst_arrives(&server, &mut watch, "stalled", || server.faults().stall_streams(false)).await;
 }
