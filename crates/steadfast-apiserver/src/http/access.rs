@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::header;
 
 use super::context::RequestContext;
-use super::credentials::token_in_protocol;
+use super::credentials::{authorization, token_in_protocol};
 use crate::cluster::Cluster;
 use crate::status::Status;
 
@@ -15,15 +15,13 @@ pub(super) fn authenticate(cluster: &Cluster, request: &RequestContext) -> Resul
     // A server that was configured without credentials accepts every request.
     let accepts_all = tokens.is_empty() && cluster.users.is_empty() && !cluster.requires_credentials;
     let headers = &request.headers;
-    let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let is_issued = |token: &str| cluster.issued_tokens.user(token, cluster.clock.seconds()).is_some();
     let is_accepted = |token: &str| tokens.iter().any(|accepted| accepted == token) || is_issued(token);
     // Browsers cannot set headers on WebSockets, so the token may arrive as a subprotocol.
     let in_protocol = token_in_protocol(headers);
     let decoded = in_protocol.and_then(|token| String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok());
     let is_known =
-        authorization.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|token| is_accepted(token.trim()))
-            || decoded.is_some_and(|token| is_accepted(&token));
+        authorization(headers, "Bearer").is_some_and(is_accepted) || decoded.is_some_and(|token| is_accepted(&token));
     if accepts_all || is_known || request.user.is_some() {
         return Ok(());
     }

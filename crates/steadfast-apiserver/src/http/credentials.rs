@@ -16,13 +16,20 @@ pub(super) fn user(cluster: &Cluster, link: &Link, headers: &HeaderMap) -> Optio
     let certificate_user =
         link.certificate.get().and_then(|certificate| cluster.tls()?.user_of_certificate(certificate));
     let password_user = || {
-        let encoded = headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Basic ")?;
-        let decoded = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;
+        let encoded = authorization(headers, "Basic")?;
+        let decoded = String::from_utf8(STANDARD.decode(encoded).ok()?).ok()?;
         let (name, password) = decoded.split_once(':')?;
         let is_known = cluster.users.iter().any(|(known, secret)| known == name && secret == password);
         is_known.then(|| name.to_owned())
     };
     certificate_user.or_else(password_user)
+}
+
+/// Returns the credentials in the header `Authorization` if they have this scheme. The case of the scheme has no
+/// significance (RFC 9110).
+pub(super) fn authorization<'a>(headers: &'a HeaderMap, scheme: &str) -> Option<&'a str> {
+    let (found, credentials) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
+    found.eq_ignore_ascii_case(scheme).then(|| credentials.trim())
 }
 
 /// Returns the token that a client sends as a subprotocol, still encoded.

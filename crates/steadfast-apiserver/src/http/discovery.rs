@@ -8,7 +8,7 @@ use http::{HeaderMap, header};
 use serde_json::{Value, json};
 
 use super::exchange::Exchange;
-use super::negotiate::JSON;
+use super::negotiate::{JSON, by_preference, media_type};
 use super::openapi;
 use super::options::Query;
 use super::response::{ApiResponse, DocumentVersion};
@@ -71,21 +71,19 @@ pub(super) async fn respond(
     })
 }
 
-/// Returns whether the first supported form in `Accept` is the aggregated one.
+/// Returns whether the most preferred of the supported forms in `Accept` is the aggregated one.
 fn wants_aggregated(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    // The first acceptable media range decides about the form.
-    let first = accept.split(',').find_map(|range| {
-        let mut parts = range.split(';').map(str::trim);
-        if !matches!(parts.next()?, "application/json" | "application/*" | "*/*") {
+    let preferred = by_preference(accept).into_iter().find_map(|range| {
+        if !matches!(media_type(range), "application/json" | "application/*" | "*/*") {
             return None;
         }
-        let parameters: Vec<&str> = parts.filter(|part| !part.starts_with("q=")).collect();
+        let parameters: Vec<&str> = range.split(';').skip(1).map(str::trim).collect();
         let required_parameters = ["as=APIGroupDiscoveryList", "g=apidiscovery.k8s.io", "v=v2"];
         let is_aggregated = required_parameters.iter().all(|required| parameters.contains(required));
         (is_aggregated || parameters.iter().all(|part| !part.starts_with("as="))).then_some(is_aggregated)
     });
-    first == Some(true)
+    preferred == Some(true)
 }
 
 /// Returns a tag that identifies the content of a document.

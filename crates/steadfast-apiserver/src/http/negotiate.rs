@@ -106,7 +106,7 @@ pub(super) fn status_encoding(accept: &str) -> Encoding {
 }
 
 /// Returns the ranges of an `Accept` header by weight. Among equal weights, more general ranges come later.
-fn by_preference(accept: &str) -> Vec<&str> {
+pub(super) fn by_preference(accept: &str) -> Vec<&str> {
     let mut ranges: Vec<&str> = accept.split(',').collect();
     let wildcard_count = |range: &str| media_type(range).matches('*').count();
     // The sort is stable, so equal ranges keep the order of the client.
@@ -123,7 +123,7 @@ fn weight(range: &str) -> f64 {
     weight.unwrap_or(1.0)
 }
 
-fn media_type(range: &str) -> &str {
+pub(super) fn media_type(range: &str) -> &str {
     range.split(';').next().unwrap_or_default().trim()
 }
 

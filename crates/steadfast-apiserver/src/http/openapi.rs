@@ -14,18 +14,23 @@ use bytes::Bytes;
 use http::{HeaderMap, header};
 use serde_json::{Map, Value, json};
 
+use super::negotiate::{by_preference, media_type};
 use super::response::ApiResponse;
 use crate::documents::DocumentCache;
 use crate::encode;
 use crate::resources::{Registry, ServedResource};
 use crate::types;
 
-/// Returns the document of version 2, which contains only its version. The encoding is protobuf if the client accepts
+/// Returns the document of version 2, which contains only its version. The encoding is protobuf if the client prefers
 /// the protobuf form of the document, and JSON otherwise.
 pub(super) fn version_2(headers: &HeaderMap) -> ApiResponse {
     const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if accept.contains("proto-openapi.spec.v2") {
+    let prefers_protobuf = by_preference(accept).into_iter().find_map(|range| match media_type(range) {
+        "application/json" | "application/*" | "*/*" => Some(false),
+        media_type => media_type.contains("proto-openapi.spec.v2").then_some(true),
+    });
+    if prefers_protobuf == Some(true) {
         // Some clients accept only this encoding. The bytes are field 1, the version, with the text `2.0`.
         return ApiResponse::bytes(200, Bytes::from_static(b"\x0a\x032.0")).with_content_type(PROTOBUF);
     }

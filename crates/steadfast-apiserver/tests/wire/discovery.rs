@@ -89,6 +89,33 @@ async fn read_aggregated_discovery(client: &mut Client) -> BTreeSet<Entry> {
 }
 
 #[tokio::test(start_paused = true)]
+async fn weights_select_form_of_discovery() {
+    let server = in_memory_server().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let aggregated = AGGREGATED_ACCEPT;
+    for (accept, kind) in [
+        (format!("{aggregated},application/json"), "APIGroupDiscoveryList"),
+        (format!("application/json;q=0.5,{aggregated}"), "APIGroupDiscoveryList"),
+        (format!("{aggregated};q=0.5,application/json"), "APIGroupList"),
+        (format!("{aggregated};q=0.9,application/json;q=0.8"), "APIGroupDiscoveryList"),
+    ] {
+        let headers = [("accept", accept.as_str())];
+        let (_, document) = client.call_with(Method::GET, "/apis", &headers, &Value::Null).await.unwrap();
+        assert_eq!(document["kind"], kind, "{accept}");
+    }
+    let protobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    for (accept, is_json) in [
+        (protobuf.to_owned(), false),
+        (format!("{protobuf},application/json"), false),
+        (format!("{protobuf};q=0.5,application/json"), true),
+    ] {
+        let headers = [("accept", accept.as_str())];
+        let response = client.request(Method::GET, "/openapi/v2", &headers, &Value::Null).await.unwrap();
+        assert_eq!(response.headers()["content-type"] == "application/json", is_json, "{accept}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn both_forms_of_discovery_are_equal() {
     let server = in_memory_server().await;
     server.create(&definition("v1", "a")).unwrap();

@@ -174,3 +174,25 @@ async fn anonymous_server_rejects_wrong_credentials() {
         Request::builder().uri(CONFIG_MAPS).header("host", "rebound.example:80").body(Full::default()).unwrap();
     assert_eq!(client.send(request).await.unwrap().status(), 403);
 }
+
+#[tokio::test]
+async fn case_of_authentication_scheme_is_ignored() {
+    let server = ApiServer::builder().in_memory().token("secret").user("ada", "lovelace").start().await.unwrap();
+    let stream = server.connect(0).await.unwrap();
+    let mut client = Client::http1(stream).await.unwrap();
+    for (authorization, expected) in [
+        ("Bearer secret", 200),
+        ("bearer secret", 200),
+        ("BEARER  secret ", 200),
+        ("Basic YWRhOmxvdmVsYWNl", 200),
+        ("basic YWRhOmxvdmVsYWNl", 200),
+        ("bearer wrong", 401),
+        ("bearersecret", 401),
+        ("basic d3Jvbmc6d3Jvbmc=", 401),
+        ("secret", 401),
+    ] {
+        let headers = [("authorization", authorization)];
+        let (code, body) = client.call_with(Method::GET, CONFIG_MAPS, &headers, &Value::Null).await.unwrap();
+        assert_eq!(code, expected, "{authorization}: {body}");
+    }
+}
