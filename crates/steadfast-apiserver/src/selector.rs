@@ -134,6 +134,12 @@ fn unescape(text: &str) -> Result<String, Status> {
     let mut letters = text.chars();
     let mut plain = String::with_capacity(text.len());
     while let Some(letter) = letters.next() {
+        // Terms are split at unescaped commas, so only this character can remain.
+        if letter == '=' {
+            // The real server prints the number of the character too.
+            let detail = format!("invalid field selector: unescaped character in value: {}", u32::from(letter));
+            return Err(Status::bad_request(detail));
+        }
         if letter != '\\' {
             plain.push(letter);
             continue;
@@ -148,4 +154,16 @@ fn unescape(text: &str) -> Result<String, Status> {
         }
     }
     Ok(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unescape;
+
+    #[test]
+    fn unescaped_equals_sign_is_rejected() {
+        assert_eq!(unescape(r"b\=c\,d").map_err(|status| status.message), Ok("b=c,d".to_owned()));
+        let status = unescape("b=c").expect_err("an unescaped character");
+        assert_eq!(status.message, "invalid field selector: unescaped character in value: 61");
+    }
 }

@@ -39,17 +39,22 @@ impl FieldSelector {
 
 impl FieldRequirement {
     fn parse(selector: &str, term: &str) -> Result<Self, SelectorError> {
-        let (path, value, is_equality) = if let Some((path, value)) = term.split_once("!=") {
-            (path, value, false)
-        } else if let Some((path, value)) = term.split_once("==").or_else(|| term.split_once('=')) {
-            (path, value, true)
-        } else {
+        // As in apimachinery, the first operator ends the path, and `!=` and `==` are longer than `=`.
+        let operators = [("!=", false), ("==", true), ("=", true)];
+        let found = term.char_indices().find_map(|(position, _)| {
+            let (path, rest) = term.split_at(position);
+            operators.iter().find_map(|(operator, is_equality)| {
+                rest.strip_prefix(operator).map(|value| (path, value, *is_equality))
+            })
+        });
+        let Some((path, value, is_equality)) = found else {
             return Err(SelectorError::new(selector, format!("{term:?} has no operator")));
         };
         if path.is_empty() {
             return Err(SelectorError::new(selector, "a path is missing"));
         }
-        Ok(Self { path: path.to_owned(), value: unescape(value), is_equality })
+        let value = unescape(value).map_err(|problem| SelectorError::new(selector, problem))?;
+        Ok(Self { path: path.to_owned(), value, is_equality })
     }
 }
 
@@ -77,16 +82,24 @@ fn split_terms(text: &str) -> Vec<String> {
     terms
 }
 
-fn unescape(value: &str) -> String {
+/// Removes the escapes of a value. As in apimachinery, `\\`, `,` and `=` must be escaped, and no other character may be.
+fn unescape(value: &str) -> Result<String, String> {
     let mut text = String::new();
-    let mut is_escaped = false;
-    for letter in value.chars() {
-        is_escaped = letter == '\\' && !is_escaped;
-        if !is_escaped {
-            text.push(letter);
+    let mut letters = value.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => match letters.next() {
+                Some(escaped @ ('\\' | ',' | '=')) => text.push(escaped),
+                other => {
+                    let sequence: String = other.into_iter().collect();
+                    return Err(format!("invalid escape sequence \\{sequence}"));
+                }
+            },
+            ',' | '=' => return Err(format!("{letter:?} in the value {value:?} is not escaped")),
+            letter => text.push(letter),
         }
     }
-    text
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -126,6 +139,14 @@ mod tests {
     #[test]
     fn invalid_selectors_are_rejected() {
         for selector in ["spec.nodeName", "=x", "a=b,c"] {
+            assert!(FieldSelector::parse(selector).is_err(), "{selector}");
+        }
+    }
+
+    /// `fields.ParseSelector` of apimachinery rejects these selectors.
+    #[test]
+    fn wrong_escapes_are_rejected() {
+        for selector in ["a=b=c", "a==b=c", "a=b!=c", "a===b", r"a=\x", r"a=b\", r"a=b\\\"] {
             assert!(FieldSelector::parse(selector).is_err(), "{selector}");
         }
     }
