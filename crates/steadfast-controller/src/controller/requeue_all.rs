@@ -59,23 +59,26 @@ impl RequeueAll {
         informer: &Informer<K>,
         factory: &InformerFactory,
     ) -> RequeueHandle {
-        let (request, mut requests) = watch::channel(None);
-        let handle = RequeueHandle(Arc::new(request));
+        let (handle, mut requests) = RequeueHandle::new();
         // Diagnostic callbacks cannot be removed, so this callback must not keep the controller alive.
-        let weak_request = Arc::downgrade(&handle.0);
+        let weak_sender = Arc::downgrade(&handle.0);
         informer.on_diagnostic(move |diagnostic| {
             // The first list needs no requeue, because each of its objects is an event.
-            if let (Diagnostic::Relisted { held: Some(_), version, .. }, Some(request)) =
-                (diagnostic, weak_request.upgrade())
+            if let (Diagnostic::Relisted { held: Some(_), version, .. }, Some(sender)) =
+                (diagnostic, weak_sender.upgrade())
             {
-                request.send_replace(version.clone());
+                RequeueHandle(sender).request_at(version.as_ref());
             }
         });
         let (requeue_all, informer, factory) = (self.clone(), informer.clone(), factory.clone());
+        let weak_sender = Arc::downgrade(&handle.0);
         let watch_task = async move {
-            while requests.changed().await.is_ok() {
-                // The channel keeps only the newest request: one pass serves all requests so far.
-                let version = requests.borrow_and_update().clone();
+            while requests.changed().await.is_ok()
+                && let Some(sender) = weak_sender.upgrade()
+            {
+                // One pass serves all requests so far.
+                requests.mark_unchanged();
+                let version = RequeueHandle(sender).take_version();
                 // The diagnostic of a relist arrives before readers see the new list.
                 if let Some(version) = version {
                     drop(informer.wait_for_version(&version, CATCH_UP_TIMEOUT).await);
@@ -91,11 +94,64 @@ impl RequeueAll {
 }
 
 /// Requests a requeue of all keys for one source. Concurrent requests are merged into one.
+///
+/// The channel contains the version that the cache must reach before the pass.
 #[derive(Clone)]
 pub(super) struct RequeueHandle(Arc<watch::Sender<Option<ResourceVersion>>>);
 
 impl RequeueHandle {
+    fn new() -> (Self, watch::Receiver<Option<ResourceVersion>>) {
+        let (sender, requests) = watch::channel(None);
+        (Self(Arc::new(sender)), requests)
+    }
+
+    /// Requests a pass. The version of a pending request remains.
     pub(super) fn request(&self) {
-        self.0.send_replace(None);
+        self.request_at(None);
+    }
+
+    /// Requests a pass after the cache has reached `version`.
+    fn request_at(&self, version: Option<&ResourceVersion>) {
+        self.0.send_modify(|pending| {
+            // Within an epoch, a later list is never older, so its version includes the pending one. After a new epoch
+            // only the later version can be reached.
+            if version.is_some() {
+                *pending = version.cloned();
+            }
+        });
+    }
+
+    /// Returns the version of the pending requests, and removes it. Later passes must not wait for it again.
+    fn take_version(&self) -> Option<ResourceVersion> {
+        let mut version = None;
+        self.0.send_if_modified(|pending| {
+            version = pending.take();
+            false
+        });
+        version
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_keeps_pending_version() {
+        let (handle, mut requests) = RequeueHandle::new();
+        let version = |text: &str| ResourceVersion::from(text);
+        handle.request_at(Some(&version("7")));
+        handle.request();
+        assert!(requests.has_changed().expect("a sender"));
+        requests.mark_unchanged();
+        assert_eq!(handle.take_version(), Some(version("7")));
+        assert!(!requests.has_changed().expect("a sender"), "the removal is not a request");
+        handle.request();
+        assert!(requests.has_changed().expect("a sender"));
+        assert_eq!(handle.take_version(), None, "a version applies to one pass");
+        handle.request_at(Some(&version("9")));
+        handle.request_at(None);
+        handle.request_at(Some(&version("12")));
+        assert_eq!(handle.take_version(), Some(version("12")));
     }
 }
