@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -47,16 +47,29 @@ struct Repairs {
     reconnects: AtomicU64,
     /// Relists after a gap: a period whose watch events were no longer available.
     gaps: AtomicU64,
+    /// True from the start of a relist after a gap until its end.
+    is_repairing: AtomicBool,
+    /// True while lists replace the watch.
+    is_polling: AtomicBool,
 }
 
 impl Repairs {
     fn record(&self, diagnostic: &Diagnostic) {
-        let counter = match diagnostic {
-            Diagnostic::Resumed { .. } | Diagnostic::Moved { .. } => &self.reconnects,
-            Diagnostic::Relisted { .. } => &self.gaps,
-            _ => return,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
+        match diagnostic {
+            Diagnostic::Resumed { .. } | Diagnostic::Moved { .. } => {
+                self.is_polling.store(false, Ordering::Relaxed);
+                self.reconnects.fetch_add(1, Ordering::Relaxed);
+            }
+            Diagnostic::Polling { .. } => self.is_polling.store(true, Ordering::Relaxed),
+            // No gap precedes a poll. Only a failed poll is announced as a relist.
+            Diagnostic::Relisting { .. } if !self.is_polling.load(Ordering::Relaxed) => {
+                self.is_repairing.store(true, Ordering::Relaxed);
+            }
+            Diagnostic::Relisted { .. } if self.is_repairing.swap(false, Ordering::Relaxed) => {
+                self.gaps.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
     }
 }
 
@@ -230,6 +243,24 @@ mod tests {
         assert!(doubt.ends_with("1 gap repaired │ 1 more in doubt; pods stale for 3.2 s: reset"), "{doubt}");
         let before = StatusContent { proof_age: None, ..fresh() };
         assert!(render_plain(&before, 120).contains("│ no proof yet │"));
+    }
+
+    #[test]
+    fn polls_are_no_gaps() {
+        let repairs = Repairs::default();
+        let record = |diagnostics: &[Diagnostic]| {
+            diagnostics.iter().for_each(|diagnostic| repairs.record(diagnostic));
+            (repairs.reconnects.load(Ordering::Relaxed), repairs.gaps.load(Ordering::Relaxed))
+        };
+        let version = || Some("7".into());
+        let relisting = || Diagnostic::Relisting { reason: "410 Expired".into() };
+        let relisted = || Diagnostic::Relisted { held: version(), version: version(), fetched: None };
+        let polling = Diagnostic::Polling { reason: "403 Forbidden".into(), every: Duration::from_secs(60) };
+        assert_eq!(record(&[Diagnostic::Synced { version: version() }, polling]), (0, 0));
+        assert_eq!(record(&[relisted(), relisted()]), (0, 0));
+        assert_eq!(record(&[relisting(), relisted()]), (0, 0), "a page of a poll expired");
+        assert_eq!(record(&[Diagnostic::Resumed { version: "8".into() }]), (1, 0));
+        assert_eq!(record(&[relisting(), relisting(), relisted()]), (1, 1));
     }
 
     #[test]
