@@ -11,7 +11,7 @@ use steadfast::transport::TransportError;
 use steadfast::unstable::cause::root_cause;
 
 use crate::failure::Failure;
-use crate::kubectl_flags::ConnectionArgs;
+use crate::kubectl_flags::{ConnectionArgs, KubectlFlags};
 
 /// Connects to the server of `args`, which default to kubectl's search order.
 ///
@@ -27,11 +27,10 @@ pub(crate) async fn connect_edited(
 ) -> Result<Connection, Failure> {
     // This work blocks: it reads files, and may run a credential plugin of the kubeconfig.
     let built = tokio::task::spawn_blocking(move || {
-        let (mut config, context) = config_with_flags(&args)?;
+        let (mut config, source) = config_with_flags(&args)?;
         edit(&mut config);
-        let args = ConnectionArgs { context, ..args };
         let loader = move || {
-            let config = reload(&args).map(|mut config| {
+            let config = reload(&args, &source).map(|mut config| {
                 args.flags.apply(&mut config);
                 edit(&mut config);
                 config
@@ -48,21 +47,31 @@ pub(crate) fn files(file: Option<&Path>) -> Result<KubeconfigFiles, ConnectError
     file.map_or_else(KubeconfigFiles::from_env, |file| Ok(KubeconfigFiles::from_path(file)))
 }
 
-/// Returns the connection settings with the flags of kubectl, and the name of their context; without a kubeconfig there
-/// is no context. Blocks while files are read.
-pub(crate) fn config_with_flags(args: &ConnectionArgs) -> Result<(Config, Option<String>), Failure> {
-    let files = files(args.kubeconfig.as_deref());
-    let (mut config, context) = config_from_kubeconfig(args, files, || Config::incluster().ok())?;
-    args.flags.apply(&mut config);
-    Ok((config, context))
+/// Source of the connection settings. A reload reads the same source, because another one may belong to another cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ConfigSource {
+    /// This context of the kubeconfig. `None` if flags select a server or a cluster, and no context is current.
+    Kubeconfig(Option<String>),
+    /// The flag `--server`, without a kubeconfig.
+    ServerFlag,
+    /// The service account of the pod.
+    ServiceAccount,
 }
 
-/// Returns the connection settings and the name of their context; without a kubeconfig there is no context.
-fn config_from_kubeconfig(
+/// Returns the connection settings with the flags of kubectl, and their source. Blocks while files are read.
+pub(crate) fn config_with_flags(args: &ConnectionArgs) -> Result<(Config, ConfigSource), Failure> {
+    let files = files(args.kubeconfig.as_deref());
+    let (mut config, source) = find_config(args, files, || Config::incluster().ok())?;
+    args.flags.apply(&mut config);
+    Ok((config, source))
+}
+
+/// Returns the connection settings and their source.
+fn find_config(
     args: &ConnectionArgs,
     files: Result<KubeconfigFiles, ConnectError>,
     service_account: impl FnOnce() -> Option<Config>,
-) -> Result<(Config, Option<String>), Failure> {
+) -> Result<(Config, ConfigSource), Failure> {
     let ConnectionArgs { kubeconfig, context, flags } = args;
     let unreadable = |error| Failure::config(format!("{}; check --kubeconfig and $KUBECONFIG", detail(error)));
     // `--server` and the service account of the pod apply only if no kubeconfig exists and no flag selects an entry of
@@ -71,19 +80,28 @@ fn config_from_kubeconfig(
     if !names_entry {
         // Without a variable and a home directory, no kubeconfig can exist.
         let present = files.as_ref().map_or(Ok(None), KubeconfigFiles::read_if_present).map_err(unreadable)?;
-        if present.is_none()
-            && let Some(config) = flags.server.clone().map(Config::new).or_else(service_account)
-        {
-            return Ok((config, None));
+        if present.is_none() {
+            if let Some(server) = &flags.server {
+                return Ok((Config::new(server.clone()), ConfigSource::ServerFlag));
+            }
+            if let Some(config) = service_account() {
+                return Ok((config, ConfigSource::ServiceAccount));
+            }
         }
     }
     let files = files.map_err(unreadable)?;
-    let merged = files.read().map_err(unreadable)?.with_overrides(flags.cluster.clone(), flags.user.clone());
+    let merged = with_flags(files.read().map_err(unreadable)?, flags);
     let paths: Vec<_> = files.paths().iter().map(|path| path.display().to_string()).collect();
     let config = context_config(&paths.join(", "), &merged, context.as_deref())?;
     // Fixes the context for reloads, which must not follow a changed current context to another cluster.
     let context = context.clone().or_else(|| merged.current_context().map(str::to_owned));
-    Ok((config, context))
+    Ok((config, ConfigSource::Kubeconfig(context)))
+}
+
+/// Applies the flags that select entries of a kubeconfig.
+fn with_flags(merged: MergedKubeconfig, flags: &KubectlFlags) -> MergedKubeconfig {
+    let server = flags.server.as_ref().map(ToString::to_string);
+    merged.with_overrides(flags.cluster.clone(), flags.user.clone()).with_server(server)
 }
 
 /// Returns the settings of `context`, or an error that names the flag to correct.
@@ -98,17 +116,19 @@ fn context_config(source: &str, merged: &MergedKubeconfig, context: Option<&str>
     })
 }
 
-/// Reads the settings again. The context of the start is kept: the current context may have changed to another cluster.
-fn reload(args: &ConnectionArgs) -> Result<Config, ConnectError> {
-    let ConnectionArgs { kubeconfig, context, flags } = args;
-    if context.is_none() {
-        if let Some(server) = &flags.server {
-            return Ok(Config::new(server.clone()));
+/// Reads the settings again, from their source. The context of the start is kept: the current context may have changed to
+/// another cluster.
+fn reload(args: &ConnectionArgs, source: &ConfigSource) -> Result<Config, ConnectError> {
+    let ConnectionArgs { kubeconfig, flags, .. } = args;
+    match (source, &flags.server) {
+        (ConfigSource::ServerFlag, Some(server)) => Ok(Config::new(server.clone())),
+        (ConfigSource::Kubeconfig(context), _) => {
+            with_flags(files(kubeconfig.as_deref())?.read()?, flags).config(context.as_deref())
         }
-        return Config::incluster().map_err(|error| ConnectError::Infer { detail: error.to_string() });
+        (ConfigSource::ServerFlag | ConfigSource::ServiceAccount, _) => {
+            Config::incluster().map_err(|error| ConnectError::Infer { detail: error.to_string() })
+        }
     }
-    let merged = files(kubeconfig.as_deref())?.read()?.with_overrides(flags.cluster.clone(), flags.user.clone());
-    merged.config(context.as_deref())
 }
 
 pub(crate) fn detail(error: ConnectError) -> String {
@@ -216,7 +236,7 @@ mod tests {
     fn server_in_pod(args: &ConnectionArgs, path: &Path) -> String {
         let service_account = || Some(Config::new("https://pod.test".parse().expect("a URL")));
         let files = Ok(KubeconfigFiles::from_list(path.as_os_str()));
-        match config_from_kubeconfig(args, files, service_account) {
+        match find_config(args, files, service_account) {
             Ok((config, _)) => config.cluster_url.to_string(),
             Err(failure) => failure.to_string(),
         }
@@ -244,6 +264,23 @@ mod tests {
             assert!(error.contains(reason) && error.contains(&path.display().to_string()), "{error}");
             assert!(!error.contains("hunter2"), "{error}");
         }
+        std::fs::remove_file(&path)
+    }
+
+    #[test]
+    fn server_or_cluster_needs_no_context() -> io::Result<()> {
+        let path = std::env::temp_dir().join(format!("steadfast-contextless-{}", std::process::id()));
+        std::fs::write(&path, VALID_KUBECONFIG)?;
+        let mut args = ConnectionArgs::default();
+        assert!(server_in_pod(&args, &path).contains("choose one with --context"));
+        args.flags.user = Some("u".to_owned());
+        args.flags.cluster = Some("c".to_owned());
+        assert_eq!(server_in_pod(&args, &path), "https://example.test:6443/");
+        args.flags.cluster = None;
+        args.flags.server = Some("https://flag.test".parse().expect("a URL"));
+        assert_eq!(server_in_pod(&args, &path), "https://flag.test/");
+        std::fs::write(&path, format!("{VALID_KUBECONFIG}current-context: pro\n"))?;
+        assert!(server_in_pod(&args, &path).contains("the context \"pro\" does not exist"));
         std::fs::remove_file(&path)
     }
 

@@ -53,10 +53,11 @@ use tokio::time::{sleep, timeout};
 
 use crate::cli::{DoctorArgs, Output};
 use crate::clock::Clock;
-use crate::connect::{config_with_flags, files};
+use crate::connect::{ConfigSource, config_with_flags, files};
 use crate::console::print;
 use crate::discovery::{default_resources, find_all};
 use crate::failure::Failure;
+use crate::kubectl_flags::KubectlFlags;
 use crate::signals::StopSignal;
 use context::{CheckContext, VersionReply};
 use finding::{Finding, FindingSeverity};
@@ -157,17 +158,17 @@ async fn examine(args: &DoctorArgs) -> Result<CheckReport, Failure> {
 async fn configuration(args: &DoctorArgs) -> Result<(Config, String), Failure> {
     let args = args.connection.clone();
     let read = tokio::task::spawn_blocking(move || {
-        let (config, context) = config_with_flags(&args)?;
-        let source = match context {
-            Some(context) => {
-                let paths = files(args.kubeconfig.as_deref()).map_err(Failure::config)?;
-                let paths: Vec<_> = paths.paths().iter().map(|path| path.display().to_string()).collect();
-                format!("context {context} of {}", paths.join(", "))
-            }
-            None => match &args.flags.server {
-                Some(server) => format!("--server {server}"),
-                None => "service account of the pod".to_owned(),
-            },
+        let (config, source) = config_with_flags(&args)?;
+        let in_files = |entry: &str| {
+            let paths = files(args.kubeconfig.as_deref()).map_err(Failure::config)?;
+            let paths: Vec<_> = paths.paths().iter().map(|path| path.display().to_string()).collect();
+            Ok::<_, Failure>(format!("{entry} of {}", paths.join(", ")))
+        };
+        let source = match (source, &args.flags) {
+            (ConfigSource::Kubeconfig(Some(context)), _) => in_files(&format!("context {context}"))?,
+            (_, KubectlFlags { server: Some(server), .. }) => format!("--server {server}"),
+            (_, KubectlFlags { cluster: Some(cluster), .. }) => in_files(&format!("cluster {cluster}"))?,
+            _ => "service account of the pod".to_owned(),
         };
         Ok((config, source))
     });

@@ -12,7 +12,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::error::ConnectError;
-use entry::KubeconfigEntries;
+use entry::{KubeconfigEntries, KubeconfigEntry};
 
 /// Environment variable with the list of files.
 const KUBECONFIG: &str = "KUBECONFIG";
@@ -152,6 +152,7 @@ pub struct MergedKubeconfig {
     /// Cluster and user instead of those of a context.
     cluster_override: Option<String>,
     user_override: Option<String>,
+    server_override: Option<String>,
 }
 
 impl MergedKubeconfig {
@@ -178,10 +179,18 @@ impl MergedKubeconfig {
     }
 
     /// Replaces the cluster and the user of every context by those with these names, as kubectl's flags `--cluster` and
-    /// `--user` do. `None` keeps those of the context.
+    /// `--user` do. `None` keeps those of the context. A cluster with a name needs no context.
     #[must_use]
     pub fn with_overrides(mut self, cluster: Option<String>, user: Option<String>) -> Self {
         (self.cluster_override, self.user_override) = (cluster, user);
+        self
+    }
+
+    /// Replaces the server of every cluster by this URL, as kubectl's flag `--server` does. `None` keeps that of the
+    /// cluster. A server with a URL needs neither a context nor a cluster.
+    #[must_use]
+    pub fn with_server(mut self, server: Option<String>) -> Self {
+        self.server_override = server;
         self
     }
 
@@ -192,25 +201,24 @@ impl MergedKubeconfig {
     ///
     /// # Errors
     ///
-    /// Returns an error if no context is current, if the context or its cluster does not exist, or if one of their
-    /// fields cannot be used.
+    /// Returns an error if no context is current and neither a cluster nor a server replaces it, if the context or its
+    /// cluster does not exist, or if one of their fields cannot be used.
     pub fn config(&self, context: Option<&str>) -> Result<kube::Config, ConnectError> {
         self.resolve(context).map_err(|detail| ConnectError::Kubeconfig { detail })
     }
 
     fn resolve(&self, context: Option<&str>) -> Result<kube::Config, String> {
         let name = context.filter(|name| !name.is_empty()).or(self.current_context());
-        let name = name.ok_or_else(|| format!("no current context is set; {}", self.known()))?;
-        let context =
-            self.contexts.get(name).ok_or_else(|| format!("the context {name:?} does not exist; {}", self.known()))?;
-        let cluster_name = match &self.cluster_override {
-            Some(cluster) => cluster.clone(),
-            None => context.text("cluster")?.ok_or_else(|| format!("the context {name:?} has no cluster"))?,
+        let needs_context = self.cluster_override.is_none() && self.server_override.is_none();
+        let context = match name {
+            Some(name) => self
+                .contexts
+                .get(name)
+                .ok_or_else(|| format!("the context {name:?} does not exist; {}", self.known()))?,
+            None if needs_context => return Err(format!("no current context is set; {}", self.known())),
+            None => KubeconfigEntry::empty("context"),
         };
-        let cluster = self
-            .clusters
-            .get(&cluster_name)
-            .ok_or_else(|| format!("the cluster {cluster_name:?} of the context {name:?} does not exist"))?;
+        let cluster = self.cluster(name, &context)?;
         let user = match &self.user_override {
             Some(user) => Some(self.users.get(user).ok_or_else(|| format!("the user {user:?} does not exist"))?),
             // As with kubectl, a missing user is anonymous.
@@ -221,6 +229,26 @@ impl MergedKubeconfig {
             config.default_namespace = namespace;
         }
         Ok(super::normal::normalize(config))
+    }
+
+    /// Returns the cluster for `context` of this name, with the replaced server.
+    fn cluster(&self, name: Option<&str>, context: &KubeconfigEntry) -> Result<KubeconfigEntry, String> {
+        let of_context = || name.map_or_else(String::new, |name| format!(" of the context {name:?}"));
+        let cluster_name = match &self.cluster_override {
+            Some(cluster) => Some(cluster.clone()),
+            None => context.text("cluster")?,
+        };
+        let cluster = cluster_name.as_ref().and_then(|cluster| self.clusters.get(cluster));
+        match (cluster, &self.server_override, cluster_name) {
+            (Some(cluster), None, _) => Ok(cluster),
+            (Some(cluster), Some(server), _) => Ok(cluster.with_text("server", server)),
+            // As with kubectl, only a cluster that a flag names must exist.
+            (None, Some(server), _) if self.cluster_override.is_none() => {
+                Ok(KubeconfigEntry::empty("cluster").with_text("server", server))
+            }
+            (None, _, Some(cluster)) => Err(format!("the cluster {cluster:?}{} does not exist", of_context())),
+            (None, _, None) => Err(format!("the context {:?} has no cluster", name.unwrap_or_default())),
+        }
     }
 
     fn is_empty(&self) -> bool {

@@ -74,6 +74,17 @@ impl KubeconfigEntry {
         Self { described, fields }
     }
 
+    /// Creates an entry without fields.
+    pub(super) fn empty(described: &str) -> Self {
+        Self { described: described.to_owned(), fields: Map::new() }
+    }
+
+    /// Returns this entry with another text in a field.
+    pub(super) fn with_text(mut self, field: &str, text: &str) -> Self {
+        self.fields.insert(field.to_owned(), text.into());
+        self
+    }
+
     /// Returns the text of a field, if the field is present and not empty.
     pub(super) fn text(&self, field: &str) -> Result<Option<String>, String> {
         match self.fields.get(field) {

@@ -97,6 +97,36 @@ fn overrides_replace_cluster_and_user() {
 }
 
 #[test]
+fn server_or_cluster_needs_no_context() {
+    let text = WHOLE.replace("current-context: c\n", "");
+    let config = |cluster: Option<&str>, user: Option<&str>, server: Option<&str>, context: Option<&str>| {
+        let merged = MergedKubeconfig::parse(&text).expect("a readable kubeconfig");
+        let merged = merged.with_overrides(cluster.map(str::to_owned), user.map(str::to_owned));
+        let found = merged.with_server(server.map(str::to_owned)).config(context);
+        found.map(|config| (config.cluster_url.to_string(), token(&config).map(str::to_owned)))
+    };
+    let secret = || Some("hunter2".to_owned());
+    let usable = |url: &str, token: Option<String>| (url.to_owned(), token);
+    let flag = Some("https://flag.example/");
+    assert_eq!(config(None, None, flag, None).expect("a server"), usable("https://flag.example/", None));
+    assert_eq!(config(None, Some("u"), flag, None).expect("a server"), usable("https://flag.example/", secret()));
+    assert_eq!(
+        config(Some("k"), Some("u"), None, None).expect("a cluster"),
+        usable("https://one.example:6443/", secret())
+    );
+    assert_eq!(config(Some("k"), None, flag, None).expect("a cluster"), usable("https://flag.example/", None));
+    assert_eq!(config(None, None, flag, Some("half")).expect("no cluster"), usable("https://flag.example/", secret()));
+    for (found, reason) in [
+        (config(None, Some("u"), None, None), "no current context is set"),
+        (config(Some("other"), None, flag, None), "the cluster \"other\" does not exist"),
+        (config(None, None, flag, Some("other")), "the context \"other\" does not exist"),
+    ] {
+        let error = found.expect_err(reason).to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+#[test]
 fn empty_fields_are_absent() {
     let text = WHOLE
         .replace("cluster: k, user: u}", "cluster: k, user: u, namespace: \"\"}")
