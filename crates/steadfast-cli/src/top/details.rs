@@ -146,14 +146,7 @@ impl Details {
         let object = row.object.decode();
         let redaction = Content::default().redaction(&tab.kind, &[&object]);
         let printable = redaction.map_or_else(|| object.clone(), |redaction| redaction.object(&object));
-        let mut lines: Vec<PageLine> = yaml(&printable).lines().take(MAX_LINES).map(PageLine::plain).collect();
-        if lines.len() == MAX_LINES {
-            lines.push(PageLine::with_effect(
-                HealthEffect::Degraded,
-                "the object has more lines; `steadfast watch -o yaml` prints all",
-            ));
-        }
-        self.yaml = lines;
+        self.yaml = yaml_page(&yaml(&printable));
     }
 
     /// Adds a line to the loaded page.
@@ -216,5 +209,30 @@ impl Details {
         self.scroll = start.min(last_start);
         // A log that is scrolled to its end follows new lines again.
         self.is_following = self.page == DetailsPage::Logs && self.scroll == last_start;
+    }
+}
+
+/// Returns the lines of the YAML page, with a note if lines are missing.
+fn yaml_page(text: &str) -> Vec<PageLine> {
+    let mut remaining = text.lines();
+    let mut lines: Vec<PageLine> = remaining.by_ref().take(MAX_LINES).map(PageLine::plain).collect();
+    if remaining.next().is_some() {
+        let note = "the object has more lines; `steadfast watch -o yaml` prints all";
+        lines.push(PageLine::with_effect(HealthEffect::Degraded, note));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn complete_yaml_has_no_note() {
+        let page = |lines: usize| yaml_page(&"a: 1\n".repeat(lines));
+        assert_eq!(page(MAX_LINES), vec![PageLine::plain("a: 1"); MAX_LINES]);
+        let cut = page(MAX_LINES + 1);
+        assert_eq!(cut.len(), MAX_LINES + 1);
+        assert_ne!(cut.last(), Some(&PageLine::plain("a: 1")));
     }
 }
