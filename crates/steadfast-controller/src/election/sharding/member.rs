@@ -146,6 +146,11 @@ impl Member {
             HandOver::Draining(previous_term, until) => {
                 // A count of 1 means that no guard exists, because one reference is our own. Without guards, no
                 // reconcile acts on the lost keys. The acting time bounds the wait for the guards.
+                //
+                // Guards of kept keys count too. All guards of a term share its client, and clones of the client may
+                // outlive their guards. So only the closed fence ensures that nothing more is sent for a lost key, and
+                // it ends the requests for kept keys as well. Its unanswered requests have no key either. A wait for
+                // the lost keys alone would need a separate client for each guard.
                 if Arc::strong_count(previous_term) == 1 || *until <= now || !previous_term.fence.is_open() {
                     let previous_term = previous_term.clone();
                     self.unanswered_requests.close(&previous_term, &self.timing);
