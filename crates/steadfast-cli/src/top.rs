@@ -7,6 +7,7 @@
 //! | `view` | drawing of the model |
 //! | `table` | rows in an order that is maintained incrementally, with a filter and a cursor |
 //! | `row`, `schema`, `cell_cache` | rows, their cells, and the cells of visible rows |
+//! | `row_fields` | decoding for the cells |
 //! | `filter`, `natural_order` | filters and the order of texts |
 //! | `history` | bounded history of changes |
 //! | `details`, `pages` | an opened object, and its pages that need requests |
@@ -25,6 +26,7 @@ mod natural_order;
 mod opening;
 mod pages;
 mod row;
+mod row_fields;
 mod schema;
 mod screen;
 mod session;

@@ -10,9 +10,10 @@ use steadfast::Object;
 use steadfast_apiserver::KubectlColumns;
 
 use super::row::{Row, RowKey, RowObject, TableColumn};
+use super::row_fields::decode_without_managed_fields;
 use super::usage::UsageTable;
 use crate::changes::phrases::event_time;
-use crate::watch::watched::{CachedObject, decode_object};
+use crate::watch::watched::{CachedObject, decode_object, typed};
 
 /// Columns of a resource, and the cells of its objects.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(super) struct Schema {
     columns: KubectlColumns,
     /// True if the first column is the namespace.
     has_namespace: bool,
+    /// True if a column may show managed fields.
+    shows_managed_fields: bool,
     /// Processor and memory of the objects, in the last columns.
     usage: Option<Arc<UsageTable>>,
 }
@@ -34,11 +37,14 @@ impl Schema {
         has_namespace: bool,
         usage: Option<Arc<UsageTable>>,
     ) -> Self {
+        // No column of a built-in kind shows managed fields.
+        let shows_managed_fields =
+            definition.is_some_and(|definition| definition.to_string().contains(".managedFields"));
         let columns = match definition {
             Some(definition) => KubectlColumns::of_definition(definition, &api_resource.version),
             None => KubectlColumns::for_kind(&api_resource.group, &api_resource.kind),
         };
-        Self { api_resource: Arc::new(api_resource), columns, has_namespace, usage }
+        Self { api_resource: Arc::new(api_resource), columns, has_namespace, shows_managed_fields, usage }
     }
 
     /// Returns the columns of the table.
@@ -85,7 +91,11 @@ impl Schema {
 
     /// Returns the row of a cached object.
     pub(super) fn row(&self, object: &Object<CachedObject>, now: Timestamp) -> Row {
-        let value = decode_object(&self.api_resource, object);
+        let value = if self.shows_managed_fields {
+            decode_object(&self.api_resource, object)
+        } else {
+            typed(&self.api_resource, decode_without_managed_fields(&object.bytes()))
+        };
         Row::new(row_key(object), &self.cells(&value, now), row_time(&value), self.shared(object))
     }
 

@@ -87,7 +87,8 @@ pub(crate) fn decode_object(api_resource: &ApiResource, object: &Object<CachedOb
     typed(api_resource, serde_json::from_slice(&object.bytes()).unwrap_or_default())
 }
 
-fn typed(api_resource: &ApiResource, mut value: Value) -> Value {
+/// Adds the type of `api_resource` to an object.
+pub(crate) fn typed(api_resource: &ApiResource, mut value: Value) -> Value {
     if let Some(fields) = value.as_object_mut() {
         fields.entry("apiVersion").or_insert_with(|| api_resource.api_version.clone().into());
         fields.entry("kind").or_insert_with(|| api_resource.kind.clone().into());
