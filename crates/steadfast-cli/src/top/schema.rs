@@ -38,8 +38,10 @@ impl Schema {
         usage: Option<Arc<UsageTable>>,
     ) -> Self {
         // No column of a built-in kind shows managed fields.
-        let shows_managed_fields =
-            definition.is_some_and(|definition| definition.to_string().contains(".managedFields"));
+        let shows_managed_fields = definition.is_some_and(|definition| {
+            let text = definition.to_string();
+            [".managedFields", "'managedFields'"].iter().any(|part| text.contains(part))
+        });
         let columns = match definition {
             Some(definition) => KubectlColumns::of_definition(definition, &api_resource.version),
             None => KubectlColumns::for_kind(&api_resource.group, &api_resource.kind),
