@@ -25,10 +25,10 @@ pub(super) const USAGE_COLUMNS: usize = 2;
 const PERIOD: Duration = Duration::from_secs(15);
 
 /// Maximum time between two requests after failures.
-const MAX_PERIOD: Duration = Duration::from_mins(4);
+const MAX_PERIOD: Duration = Duration::from_secs(240);
 
 /// Time after which values without a successful request are removed.
-const MAX_AGE: Duration = Duration::from_mins(1);
+const MAX_AGE: Duration = Duration::from_secs(60);
 
 /// Maximum time of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,12 +37,12 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_BODY_BYTES: usize = 64 << 20;
 
 /// Usage of one object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Usage {
-    /// Processor, in thousandths of a core.
-    millicores: u64,
-    /// Memory, in units of 2²⁰ bytes.
-    mebibytes: u64,
+    /// Processor, in thousandths of a core; a whole number.
+    millicores: f64,
+    /// Memory, in units of 2²⁰ bytes; a whole number.
+    mebibytes: f64,
 }
 
 /// Path of the usage of a resource.
@@ -127,15 +127,12 @@ impl UsagePoll {
         let task = tokio::spawn(async move {
             let (mut period, mut succeeded_at) = (PERIOD, Instant::now());
             loop {
-                let new = match timeout(REQUEST_TIMEOUT, request(&client, &path)).await {
-                    Ok(Ok(usage)) => {
-                        (period, succeeded_at) = (PERIOD, Instant::now());
-                        Some(usage)
-                    }
-                    _ => {
-                        period = (period * 2).min(MAX_PERIOD);
-                        (succeeded_at.elapsed() > MAX_AGE).then(HashMap::new)
-                    }
+                let new = if let Ok(Ok(usage)) = timeout(REQUEST_TIMEOUT, request(&client, &path)).await {
+                    (period, succeeded_at) = (PERIOD, Instant::now());
+                    Some(usage)
+                } else {
+                    period = (period * 2).min(MAX_PERIOD);
+                    (succeeded_at.elapsed() > MAX_AGE).then(HashMap::new)
                 };
                 if new.is_some_and(|usage| table.replace(usage)) {
                     notify.notify_one();
@@ -204,8 +201,8 @@ fn parse(body: &[u8]) -> Result<HashMap<RowKey, Usage>, UsageError> {
             cores += quantity(&part.cpu)?;
             bytes += quantity(&part.memory)?;
         }
-        // kubectl rounds the processor up and the memory down. Conversions of floats saturate.
-        let usage = Usage { millicores: (cores * 1e3).ceil() as u64, mebibytes: (bytes / f64::from(1 << 20)) as u64 };
+        // kubectl rounds the processor up and the memory down.
+        let usage = Usage { millicores: (cores * 1e3).ceil(), mebibytes: (bytes / f64::from(1 << 20)).floor() };
         Some((RowKey::new(&item.metadata.namespace, &item.metadata.name), usage))
     });
     Ok(usage.collect())
@@ -217,19 +214,19 @@ fn quantity(text: &str) -> Option<f64> {
         None => (text, 1.0),
         Some((at, _)) => (&text[..at], factor(&text[at..])?),
     };
-    digits.parse::<f64>().ok().map(|number| number * factor)
+    digits.parse::<f64>().ok().map(|number| number * factor).filter(|value| value.is_finite())
 }
 
 /// Returns the factor of a suffix of a quantity.
 fn factor(suffix: &str) -> Option<f64> {
-    const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-    const DECIMAL: [&str; 9] = ["n", "u", "m", "k", "M", "G", "T", "P", "E"];
-    if let Some(at) = BINARY.iter().position(|binary| *binary == suffix) {
-        return Some(1024_f64.powi(at as i32 + 1));
+    const BINARY: [(&str, i32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
+    const DECIMAL: [(&str, i32); 9] =
+        [("n", -9), ("u", -6), ("m", -3), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
+    if let Some((_, exponent)) = BINARY.iter().find(|(binary, _)| *binary == suffix) {
+        return Some(2_f64.powi(*exponent));
     }
-    let exponents = [-9, -6, -3, 3, 6, 9, 12, 15, 18];
-    if let Some(at) = DECIMAL.iter().position(|decimal| *decimal == suffix) {
-        return Some(10_f64.powi(exponents[at]));
+    if let Some((_, exponent)) = DECIMAL.iter().find(|(decimal, _)| *decimal == suffix) {
+        return Some(10_f64.powi(*exponent));
     }
     let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
     Some(10_f64.powi(exponent))
@@ -264,22 +261,22 @@ mod tests {
     fn invalid_quantity_affects_one_object() {
         let item =
             |name: &str, cpu: &str| json!({ "metadata": { "name": name }, "usage": { "cpu": cpu, "memory": "1e6" } });
-        let body = json!({ "items": [item("a", "many"), item("b", "5Xi"), item("c", "1e30"), item("d", "")] });
+        let body = json!({ "items": [item("a", "many"), item("b", "5Xi"), item("c", "1e3"), item("d", ""), item("e", "1e999")] });
         let usage = parse(body.to_string().as_bytes()).expect("a list");
         assert_eq!(usage.keys().map(RowKey::name).collect::<Vec<_>>(), ["c"]);
-        assert_eq!(cells(&body, &RowKey::new("", "c")), Some([format!("{}m", u64::MAX), "0Mi".to_owned()]));
+        assert_eq!(cells(&body, &RowKey::new("", "c")), Some(["1000000m".to_owned(), "0Mi".to_owned()]));
         assert!(parse(b"{}").is_err());
     }
 
     #[test]
     fn only_changed_usage_is_reported() {
         let (table, key) = (UsageTable::default(), |name: &str| RowKey::new("shop", name));
-        let usage = |millicores| Usage { millicores, mebibytes: 1 };
-        let map = |entries: &[(&str, u64)]| entries.iter().map(|(name, cpu)| (key(name), usage(*cpu))).collect();
-        assert!(table.replace(map(&[("a", 1), ("b", 1)])));
+        let usage = |millicores| Usage { millicores, mebibytes: 1.0 };
+        let map = |entries: &[(&str, f64)]| entries.iter().map(|(name, cpu)| (key(name), usage(*cpu))).collect();
+        assert!(table.replace(map(&[("a", 1.0), ("b", 1.0)])));
         assert_eq!(table.take_changed().len(), 2);
-        assert!(!table.replace(map(&[("a", 1), ("b", 1)])));
-        assert!(table.replace(map(&[("b", 2)])));
+        assert!(!table.replace(map(&[("a", 1.0), ("b", 1.0)])));
+        assert!(table.replace(map(&[("b", 2.0)])));
         let mut changed = table.take_changed();
         changed.sort_unstable();
         assert_eq!(changed, [key("a"), key("b")]);

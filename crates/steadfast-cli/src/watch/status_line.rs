@@ -249,7 +249,9 @@ mod tests {
     fn polls_are_no_gaps() {
         let repairs = Repairs::default();
         let record = |diagnostics: &[Diagnostic]| {
-            diagnostics.iter().for_each(|diagnostic| repairs.record(diagnostic));
+            for diagnostic in diagnostics {
+                repairs.record(diagnostic);
+            }
             (repairs.reconnects.load(Ordering::Relaxed), repairs.gaps.load(Ordering::Relaxed))
         };
         let version = || Some("7".into());

@@ -39,7 +39,7 @@ struct Faults {
     /// Number of the next watch, which starts at 0.
     next_watch: AtomicU64,
     /// Watches with a lower number deliver nothing.
-    first_unstalled: watch::Sender<u64>,
+    first_running: watch::Sender<u64>,
     /// Number of records that were forwarded.
     forwarded: watch::Sender<u64>,
     /// Records with this text are lost.
@@ -69,7 +69,7 @@ impl MisbehavingProxy {
         let address = listener.local_addr()?;
         let faults = Arc::new(Faults {
             next_watch: AtomicU64::new(0),
-            first_unstalled: watch::Sender::new(0),
+            first_running: watch::Sender::new(0),
             forwarded: watch::Sender::new(0),
             lost_text,
             loses_records: AtomicBool::new(false),
@@ -113,7 +113,7 @@ impl MisbehavingProxy {
 
     /// Stalls the open watches. Later ones are not affected.
     pub(crate) fn stall_open_watches(&self) {
-        self.faults.first_unstalled.send_replace(self.faults.next_watch.load(Ordering::Relaxed));
+        self.faults.first_running.send_replace(self.faults.next_watch.load(Ordering::Relaxed));
     }
 
     /// Loses records with the text of the proxy from now on.
@@ -169,7 +169,7 @@ impl Faults {
     /// Waits while the watch `number` is stalled. Returns false if the record is lost.
     async fn forwards(&self, number: u64, record: &[u8]) -> bool {
         // The sender lives as long as the proxy.
-        let _ = self.first_unstalled.subscribe().wait_for(|first| number >= *first).await;
+        let _ = self.first_running.subscribe().wait_for(|first| number >= *first).await;
         let contains = |text: &str| record.windows(text.len()).any(|window| window == text.as_bytes());
         let is_lost = self.loses_records.load(Ordering::Relaxed) && self.lost_text.is_some_and(contains);
         let is_removed_bookmark = self.has_old_protocol && contains(r#""type":"BOOKMARK""#);

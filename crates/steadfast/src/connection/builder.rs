@@ -391,8 +391,8 @@ current-context: first
             Self(path)
         }
 
-        fn files(&self) -> Result<KubeconfigFiles, ConnectError> {
-            Ok(KubeconfigFiles::from_list(self.0.as_os_str()))
+        fn files(&self) -> KubeconfigFiles {
+            KubeconfigFiles::from_list(self.0.as_os_str())
         }
     }
 
@@ -413,10 +413,10 @@ current-context: first
     fn requested_context_wins_over_current_one() {
         let file = KubeconfigFile::new(TWO_CONTEXTS);
         let server = |context| {
-            let found = config_of_context(file.files(), context);
+            let found = config_of_context(Ok(file.files()), context);
             found.map(|config| config.cluster_url.host().unwrap_or_default().to_owned())
         };
-        assert_eq!(host_in_pod(file.files()).expect("a configuration"), "a.example");
+        assert_eq!(host_in_pod(Ok(file.files())).expect("a configuration"), "a.example");
         assert_eq!(server("second").expect("a configuration"), "b.example");
         let error = server("third").expect_err("no such context").to_string();
         assert!(error.contains("third") && error.contains("second"), "{error}");
@@ -436,7 +436,7 @@ current-context: first
             (&TWO_CONTEXTS.replace("cluster: a}", "cluster: c}"), "the cluster \"c\""),
         ] {
             let file = KubeconfigFile::new(text);
-            let error = host_in_pod(file.files()).expect_err(reason);
+            let error = host_in_pod(Ok(file.files())).expect_err(reason);
             assert!(error.contains(reason) && error.contains(&file.0.display().to_string()), "{error}");
             assert!(!error.contains("hunter2"), "{error}");
         }
@@ -452,7 +452,7 @@ current-context: first
         let list = || KubeconfigFiles::from_list(missing.as_os_str());
         assert_eq!(host_in_pod(Ok(list())), Ok("pod.example".to_owned()));
         let empty = KubeconfigFile::new("apiVersion: v1\nkind: Config\nclusters: []\ncurrent-context: \"\"\n");
-        assert_eq!(host_in_pod(empty.files()), Ok("pod.example".to_owned()));
+        assert_eq!(host_in_pod(Ok(empty.files())), Ok("pod.example".to_owned()));
         let no_home = || ConnectError::Kubeconfig { detail: "no home directory is known".to_owned() };
         assert_eq!(host_in_pod(Err(no_home())), Ok("pod.example".to_owned()));
         let error = config_of_context(Ok(list()), "first").expect_err("the requested context").to_string();

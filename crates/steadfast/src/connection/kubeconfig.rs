@@ -39,7 +39,10 @@ pub struct KubeconfigFiles {
     origin: PathOrigin,
 }
 
-/// PathOrigin of the paths, which determines the effect of a missing file.
+/// Path of a missing file, and the error of its reading.
+type MissingFile<'a> = (&'a Path, file::FileError);
+
+/// Origin of the paths, which determines the effect of a missing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PathOrigin {
     /// The variable `KUBECONFIG`, or a list in its format. Missing files are skipped.
@@ -126,7 +129,7 @@ impl KubeconfigFiles {
     }
 
     /// Reads and merges the files. Returns the missing ones separately.
-    fn merge(&self) -> Result<(MergedKubeconfig, Vec<(&Path, file::FileError)>), ConnectError> {
+    fn merge(&self) -> Result<(MergedKubeconfig, Vec<MissingFile<'_>>), ConnectError> {
         let mut merged = MergedKubeconfig::default();
         let mut missing = Vec::new();
         for path in &self.paths {
