@@ -37,7 +37,7 @@ impl Program {
                 name: "`steadfast watch pods -A`",
                 command: format!("{steadfast} watch pods -A {connection}"),
                 full_screen: false,
-                complete: Complete::Text("fresh since".to_owned()),
+                complete: Complete::Lines(count),
             },
             Self {
                 name: "`kubectl get pods -A --watch`",

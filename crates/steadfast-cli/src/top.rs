@@ -10,7 +10,7 @@
 //! | `row_fields` | decoding for the cells |
 //! | `filter`, `natural_order` | filters and the order of texts |
 //! | `history` | bounded history of changes |
-//! | `details`, `pages` | an opened object, and its pages that need requests |
+//! | `details`, `pages`, `related_page` | an opened object, and its pages that need requests |
 //! | `tab_informer` | informer of a tab |
 //! | `usage` | processor and memory of pods and nodes |
 //! | `opening` | lookup of the resource of a tab |
@@ -25,6 +25,7 @@ mod model;
 mod natural_order;
 mod opening;
 mod pages;
+mod related_page;
 mod row;
 mod row_fields;
 mod schema;

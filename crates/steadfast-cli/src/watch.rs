@@ -40,7 +40,7 @@ mod owners;
 mod printer;
 mod readiness;
 mod recreated;
-mod related;
+pub(crate) mod related;
 mod selection;
 pub(crate) mod status_line;
 mod tally;

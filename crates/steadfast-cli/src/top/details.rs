@@ -23,12 +23,13 @@ pub(super) enum DetailsPage {
     Changes,
     Yaml,
     Events,
+    Related,
     Logs,
 }
 
 /// All pages in their order.
-pub(super) const PAGES: [DetailsPage; 4] =
-    [DetailsPage::Changes, DetailsPage::Yaml, DetailsPage::Events, DetailsPage::Logs];
+pub(super) const PAGES: [DetailsPage; 5] =
+    [DetailsPage::Changes, DetailsPage::Yaml, DetailsPage::Events, DetailsPage::Related, DetailsPage::Logs];
 
 /// A line of a page.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,7 +48,7 @@ pub(super) struct Details {
     pub(super) page: DetailsPage,
     changes: Vec<PageLine>,
     yaml: Vec<PageLine>,
-    /// Lines of the events or logs page, which the module `session` loads from the server.
+    /// Lines of the page of events, related objects or logs, which the module `session` loads from the server.
     loaded: VecDeque<PageLine>,
     /// First visible line.
     scroll: usize,
@@ -66,6 +67,7 @@ impl DetailsPage {
             Self::Changes => "Changes",
             Self::Yaml => "YAML",
             Self::Events => "Events",
+            Self::Related => "Related",
             Self::Logs => "Logs",
         }
     }
@@ -168,7 +170,7 @@ impl Details {
         match self.page {
             DetailsPage::Changes => self.changes.len(),
             DetailsPage::Yaml => self.yaml.len(),
-            DetailsPage::Events | DetailsPage::Logs => self.loaded.len(),
+            DetailsPage::Events | DetailsPage::Related | DetailsPage::Logs => self.loaded.len(),
         }
     }
 
@@ -180,7 +182,9 @@ impl Details {
         let lines: Vec<&PageLine> = match self.page {
             DetailsPage::Changes => self.changes.iter().skip(first).take(height).collect(),
             DetailsPage::Yaml => self.yaml.iter().skip(first).take(height).collect(),
-            DetailsPage::Events | DetailsPage::Logs => self.loaded.iter().skip(first).take(height).collect(),
+            DetailsPage::Events | DetailsPage::Related | DetailsPage::Logs => {
+                self.loaded.iter().skip(first).take(height).collect()
+            }
         };
         (first, lines)
     }

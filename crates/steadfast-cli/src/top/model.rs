@@ -199,6 +199,7 @@ impl Model {
             KeyCode::Enter => return self.open_selected(DetailsPage::Changes),
             KeyCode::Char('y') => return self.open_selected(DetailsPage::Yaml),
             KeyCode::Char('e') => return self.open_selected(DetailsPage::Events),
+            KeyCode::Char('o') => return self.open_selected(DetailsPage::Related),
             KeyCode::Char('l') => return self.open_selected(DetailsPage::Logs),
             _ => {}
         }
@@ -242,6 +243,7 @@ impl Model {
             KeyCode::Enter => DetailsPage::Changes,
             KeyCode::Char('y') => DetailsPage::Yaml,
             KeyCode::Char('e') => DetailsPage::Events,
+            KeyCode::Char('o') => DetailsPage::Related,
             KeyCode::Char('l') if DetailsPage::Logs.exists_for(&self.tabs[details.tab].kind) => DetailsPage::Logs,
             code => {
                 details.scroll(code, height);

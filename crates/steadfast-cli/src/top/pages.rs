@@ -40,6 +40,13 @@ pub(super) type NumberedUpdate = (u64, PageUpdate);
 /// Running task of a page, which ends when this is dropped.
 pub(super) struct PageTask(AbortHandle);
 
+impl PageTask {
+    /// Starts the task of a page.
+    pub(super) fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(tokio::spawn(task).abort_handle())
+    }
+}
+
 impl Drop for PageTask {
     fn drop(&mut self) {
         self.0.abort();
@@ -55,14 +62,14 @@ pub(super) struct PageSender {
 
 impl PageSender {
     /// Sends an update. Waits while the screen is slow. Returns false after the end of the screen.
-    async fn send(&self, update: PageUpdate) -> bool {
+    pub(super) async fn send(&self, update: PageUpdate) -> bool {
         self.updates.send((self.number, update)).await.is_ok()
     }
 }
 
 /// Starts the page of the events of an object.
 pub(super) fn load_events(connection: Connection, key: RowKey, kind: Kind, sender: PageSender) -> PageTask {
-    let task = tokio::spawn(async move {
+    PageTask::spawn(async move {
         let events = event_resource();
         // Events of cluster-scoped objects are in the namespace `default`.
         let namespace = if key.namespace().is_empty() { "default" } else { key.namespace() };
@@ -93,8 +100,7 @@ pub(super) fn load_events(connection: Connection, key: RowKey, kind: Kind, sende
                 return;
             }
         }
-    });
-    PageTask(task.abort_handle())
+    })
 }
 
 /// Returns the lines of events, the latest first.
@@ -115,7 +121,7 @@ fn event_lines(events: &[Value]) -> Vec<PageLine> {
 /// Starts the page of the logs of a pod: all containers, each line with the name of its container if the pod has
 /// several.
 pub(super) fn load_logs(connection: Connection, key: RowKey, pod: Value, sender: PageSender) -> PageTask {
-    let task = tokio::spawn(async move {
+    PageTask::spawn(async move {
         let containers: Vec<String> = ["/spec/initContainers", "/spec/containers"]
             .iter()
             .filter_map(|path| pod.pointer(path)?.as_array())
@@ -130,8 +136,7 @@ pub(super) fn load_logs(connection: Connection, key: RowKey, pod: Value, sender:
             followers.spawn(follow_log(pods, key.clone(), container, prefix, sender.clone()));
         }
         while followers.join_next().await.is_some() {}
-    });
-    PageTask(task.abort_handle())
+    })
 }
 
 async fn follow_log(pods: Api<Pod>, key: RowKey, container: String, prefix: String, sender: PageSender) {
@@ -175,7 +180,8 @@ fn log_line(prefix: &str, line: &[u8]) -> PageUpdate {
     PageUpdate::Append(PageLine::plain(&format!("{prefix}{}", text.trim_end_matches('\r'))))
 }
 
-fn failure(text: &str) -> PageUpdate {
+/// Returns a line of a failed request.
+pub(super) fn failure(text: &str) -> PageUpdate {
     PageUpdate::Append(PageLine::with_effect(HealthEffect::Degraded, text))
 }
 

@@ -20,6 +20,7 @@ use super::details::DetailsPage;
 use super::model::{Effect, Model};
 use super::opening::{OpenedTab, Opener, WatchedTab};
 use super::pages::{NumberedUpdate, PageSender, PageTask, PageUpdate, load_events, load_logs};
+use super::related_page::{OpenedObject, load_related};
 use super::row::Row;
 use super::screen;
 use super::tab_informer::TabInformer;
@@ -230,6 +231,10 @@ impl Session {
         let tab = &self.model.tabs[details.tab];
         self.page = match page {
             DetailsPage::Changes | DetailsPage::Yaml => None,
+            DetailsPage::Related => {
+                let (resource, columns) = (tab.title.clone(), tab.state_columns.clone());
+                Some(load_related(self.opener.clone(), OpenedObject { resource, key, columns }, sender))
+            }
             DetailsPage::Events => Some(load_events(connection, key, tab.kind.clone(), sender)),
             DetailsPage::Logs => {
                 tab.table.row(&key).map(|row| load_logs(connection, key.clone(), row.object.decode(), sender))

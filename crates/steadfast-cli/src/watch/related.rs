@@ -15,7 +15,7 @@ use crate::changes::text::{escape, plural};
 use node::TreeNode;
 
 /// Resources in which relatives are searched, besides the resources of the named objects.
-pub(super) const RELATED_RESOURCES: [&str; 10] = [
+pub(crate) const RELATED_RESOURCES: [&str; 10] = [
     "deployments.apps",
     "replicasets.apps",
     "statefulsets.apps",
@@ -39,15 +39,15 @@ const MAX_WAITING_LINES: usize = 1_000;
 
 /// A named object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Root {
+pub(crate) struct Root {
     /// Resource with its group: `deployments.apps`.
-    pub(super) resource: String,
-    pub(super) name: String,
+    pub(crate) resource: String,
+    pub(crate) name: String,
 }
 
 /// The relatives of the named objects of one cluster and namespace. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Related(Arc<Mutex<Relatives>>);
+pub(crate) struct Related(Arc<Mutex<Relatives>>);
 
 #[derive(Debug, Default)]
 struct Relatives {
@@ -67,7 +67,7 @@ struct Relatives {
 
 /// Decision about the line of an event.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Admission {
+pub(crate) enum Admission {
     /// The line is printed, followed by these earlier lines, which have waited for an owner.
     Related(Vec<String>),
     /// The line is dropped.
@@ -78,7 +78,7 @@ pub(super) enum Admission {
 
 impl Related {
     /// Creates the relatives of `roots`. The tree is printed after `resources` calls of [`synced`](Self::synced).
-    pub(super) fn new(roots: Vec<Root>, resources: usize) -> Self {
+    pub(crate) fn new(roots: Vec<Root>, resources: usize) -> Self {
         Self(Arc::new(Mutex::new(Relatives { roots, pending: resources, ..Relatives::default() })))
     }
 
@@ -94,7 +94,7 @@ impl Related {
     }
 
     /// Records an added or changed object, or its deletion, and decides about its line.
-    pub(super) fn record(&self, resource: &str, object: &Value, state: String, is_deleted: bool) -> Admission {
+    pub(crate) fn record(&self, resource: &str, object: &Value, state: String, is_deleted: bool) -> Admission {
         let mut relatives = self.0.lock();
         let is_related = if resource == "events" || resource.starts_with("events.") {
             node::event_subject(object).is_some_and(|uid| relatives.is_subject(uid))
@@ -119,6 +119,11 @@ impl Related {
         };
         // The tree replaces the lines of all changes before it.
         if is_related && relatives.is_printed { Admission::Related(Vec::new()) } else { Admission::Unrelated }
+    }
+
+    /// Returns the lines of the current tree, escaped.
+    pub(crate) fn tree(&self) -> Vec<String> {
+        self.0.lock().tree()
     }
 
     /// Keeps the line of the object `uid` until its owners up to a named object are known. Returns the line if the

@@ -264,6 +264,40 @@ async fn top_shows_processor_and_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn top_shows_owners_and_children() {
+    let server = ApiServer::start().await.expect("a server");
+    let metadata = |name: &str, owner: Option<(&str, &Value)>| {
+        let references = owner.iter().map(|(kind, owner)| {
+            json!({"apiVersion": "apps/v1", "kind": kind, "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]})
+        });
+        json!({"name": name, "namespace": "default", "ownerReferences": references.collect::<Vec<_>>()})
+    };
+    let template =
+        json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "app:1"}]}});
+    let spec = json!({"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template});
+    let workload = |kind: &str, name: &str, owner: Option<(&str, &Value)>| {
+        let object = json!({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata(name, owner), "spec": spec});
+        server.create(&object).expect("a workload")
+    };
+    let deployment = workload("Deployment", "web", None);
+    let replica_set = workload("ReplicaSet", "web-7d9f", Some(("Deployment", &deployment)));
+    let spec = json!({"containers": [{"name": "main", "image": "app:1"}]});
+    let owned = metadata("web-7d9f-x", Some(("ReplicaSet", &replica_set)));
+    server.create(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": owned, "spec": spec})).expect("a pod");
+
+    let mut terminal = Terminal::start(&server, "top-related", 120, "NO_COLOR=1", "top pods");
+    terminal.read_until_screen(">web-7d9f-x ");
+    terminal.press("o");
+    let rows = terminal.read_until_screen("   └─ ✗ pods default/web-7d9f-x ");
+    assert!(rows.iter().any(|row| row.contains("✗ deployments.apps default/web ")), "{rows:?}");
+    // The tree follows changes.
+    let ready = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    server.merge_patch("pods", "default", "web-7d9f-x", ready).expect("a patch");
+    terminal.read_until_screen("   └─ ✓ pods default/web-7d9f-x ");
+    terminal.interrupt();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn top_restores_terminal_after_sigterm() {
     let server = server().await;
     let mut terminal = Terminal::start(&server, "top-sigterm", 80, "NO_COLOR=1", "top cm");

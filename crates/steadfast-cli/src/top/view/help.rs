@@ -18,7 +18,7 @@ const KEYS: [(&str, &str); 14] = [
     ("s S 1-9", "sort by the next, previous or numbered column"),
     ("r", "reverse the order"),
     ("Enter", "recent changes of the object"),
-    ("y e l", "YAML, events, logs (pods)"),
+    ("y e o l", "YAML, events, owners and children, logs (pods)"),
     ("f", "follow the end of a page, or stop following"),
     ("+ ~", "marks of rows added or changed within 5 seconds"),
     ("q :q Ctrl-C", "quit"),

@@ -157,7 +157,7 @@ fn opened_object_shows_changes_and_yaml() {
     let mut model = model(now);
     assert_eq!(press(&mut model, "\n"), Some(Effect::Load(DetailsPage::Changes)));
     let rows = screen(&mut model, 120, now);
-    assert!(rows[1].starts_with("shop/web-7d9f8c6b5d-0  Changes  YAML  Events  Logs "), "{rows:?}");
+    assert!(rows[1].starts_with("shop/web-7d9f8c6b5d-0  Changes  YAML  Events  Related  Logs "), "{rows:?}");
     assert_eq!(rows[2], "no changes since this table was opened");
     let pod = |phase: &str| Arc::new(json!({"kind": "Pod", "status": {"phase": phase}}));
     let kind = ChangeKind::Updated { old: pod("Pending"), new: pod("Running") };
