@@ -32,7 +32,7 @@ impl KeySet {
 
     /// Returns whether both sets share their memory, without a comparison of keys.
     pub fn is_same(&self, other: &Self) -> bool {
-        self.0.is(&other.0)
+        self.0.ptr_eq(&other.0)
     }
 
     /// Returns the memory in bytes, without the keys, which are shared with the objects.

@@ -37,7 +37,7 @@ impl<K, V> OrdMap<K, V> {
     }
 
     /// Returns whether both maps share their root and are therefore equal. Maps with different roots may also be equal.
-    pub fn is(&self, other: &Self) -> bool {
+    pub fn ptr_eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.root, &other.root)
     }
 

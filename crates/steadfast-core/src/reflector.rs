@@ -5,12 +5,12 @@
 //!
 //! | phase | waits for | ends with, and next phase |
 //! |---|---|---|
-//! | `Idle` | [`Input::Start`], or [`Input::Restart`] with a checkpoint | `Queued` for the first list; `Watching` from the version of the checkpoint |
-//! | `Queued` | a permit for a full transfer; few run concurrently | `Listing`; `DeltaListing` after a `410` if few objects can have changed |
-//! | `Listing` | the end of the pages, or of the initial events | complete: `Watching`, or `Waiting` for the next poll. Streams rejected or stalled: `Queued`, for pages. Older than the cache, or version too large: `Waiting`, then `ProbingEpoch`. Otherwise `Waiting`, to list again, or to watch if the list replaced a watch |
+//! | `Idle` | [`Input::Start`], or [`Input::Restart`] with a checkpoint | `AwaitingTransfer` for the first list; `Watching` from the version of the checkpoint |
+//! | `AwaitingTransfer` | a permit for a full transfer; few run concurrently | `Listing`; `DeltaListing` after a `410` if few objects can have changed |
+//! | `Listing` | the end of the pages, or of the initial events | complete: `Watching`, or `Waiting` for the next poll. Streams rejected or stalled: `AwaitingTransfer`, for pages. Older than the cache, or version too large: `Waiting`, then `ProbingEpoch`. Otherwise `Waiting`, to list again, or to watch if the list replaced a watch |
 //! | `DeltaListing` | metadata of all objects, and the objects that differ from the cache | complete: `Watching`, or `Waiting` for the next poll. Unexpected content: `Listing`. Failed: `Waiting`, to list |
 //! | `Watching` | records, until the stream ends | regular end after a second or more: `Watching` again immediately. Earlier end, break or rejection: `Waiting`, to resume; after repeated failures, to list. `410`: `Waiting`, to list |
-//! | `Waiting` | a delay | `Watching`, `Queued` or `ProbingEpoch` |
+//! | `Waiting` | a delay | `Watching`, `AwaitingTransfer` or `ProbingEpoch` |
 //! | `ProbingEpoch` | a probe that distinguishes a lagging replica from another history | lower than the cached version: `Waiting`, to list in a new epoch. Not lower: `Waiting`, to list again. No response: `Waiting`, to probe again, or once per period to list |
 //! | `Stopped` | nothing | |
 //!
@@ -235,7 +235,7 @@ impl Reflector {
             }
             Input::Restart(cluster) => self.restart(now, cluster, &mut out),
             Input::Tick => self.tick(now, &mut out),
-            Input::TransferGranted => self.begin_list(now, &mut out),
+            Input::TransferGranted => self.start_list(now, &mut out),
             Input::Reachable => self.shorten_delay(now),
             Input::Opened(id) => self.opened(now, id, &mut out),
             Input::ListEnded(id, meta) => self.list_ended(now, id, meta, &mut out),
@@ -609,7 +609,7 @@ impl Reflector {
                 return self.watch_move.successor_failed(now, watch_context.stream, None, requester);
             }
             _ => {
-                let may_compare = self.comparison.may_begin(now, settings);
+                let may_compare = self.comparison.may_start(now, settings);
                 self.probe.ended(now, id, may_compare, &self.cache, requester)
             }
         };
@@ -710,7 +710,7 @@ impl Reflector {
         if !self.is_idle() {
             return;
         }
-        self.delta_policy.begin(now);
+        self.delta_policy.start(now);
         // A list would set the time of the first audit, but a list may never be needed.
         self.comparison.audit_later(now, None, &self.cache.settings, &mut self.requester);
         let (reason, state, plan) = match cluster {
@@ -735,7 +735,7 @@ impl Reflector {
     fn stop(&mut self, now: Instant, out: &mut Vec<Output>) {
         match &self.phase {
             Phase::Stopped => return,
-            Phase::Queued(_) => out.push(Output::ReleaseTransfer),
+            Phase::AwaitingTransfer(_) => out.push(Output::ReleaseTransfer),
             Phase::Listing(list) => {
                 out.extend([Output::Cancel(list.id), Output::DropStaging, Output::ReleaseTransfer]);
             }

@@ -216,8 +216,10 @@ impl<'a> Parser<'a> {
     }
 }
 
-fn word_end(mut letters: CharIndices<'_>) -> Option<usize> {
-    letters.find(|(_, letter)| letter.is_whitespace() || "=!(),<>".contains(*letter)).map(|(offset, _)| offset)
+fn word_end(mut characters: CharIndices<'_>) -> Option<usize> {
+    characters
+        .find(|(_, character)| character.is_whitespace() || "=!(),<>".contains(*character))
+        .map(|(offset, _)| offset)
 }
 
 /// Checks a label's key, `name` or `prefix/name` with a DNS subdomain as prefix. Returns the problem, if any.
@@ -247,11 +249,11 @@ fn value_problem(value: &str) -> Option<String> {
 }
 
 fn is_name(text: &str) -> bool {
-    let ends = |letter: Option<u8>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
+    let ends = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
     text.len() <= MAX_NAME_BYTES
         && ends(text.bytes().next())
         && ends(text.bytes().last())
-        && text.bytes().all(|letter| letter.is_ascii_alphanumeric() || b"-_.".contains(&letter))
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }
 
 fn is_subdomain(text: &str) -> bool {
@@ -259,7 +261,7 @@ fn is_subdomain(text: &str) -> bool {
         !label.is_empty()
             && !label.starts_with('-')
             && !label.ends_with('-')
-            && label.bytes().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-')
+            && label.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
     };
     text.len() <= MAX_PREFIX_BYTES && text.split('.').all(is_label)
 }

@@ -10,12 +10,12 @@ pub(crate) fn printable(text: &str, limit: usize) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     let mut printable = String::new();
-    for (at, letter) in text.char_indices() {
+    for (at, character) in text.char_indices() {
         if printable.len() >= limit {
             let _ = write!(printable, "… ({} bytes more)", text.len() - at);
             break;
         }
-        if letter.is_control() { printable.extend(letter.escape_default()) } else { printable.push(letter) }
+        if character.is_control() { printable.extend(character.escape_default()) } else { printable.push(character) }
     }
     Cow::Owned(printable)
 }

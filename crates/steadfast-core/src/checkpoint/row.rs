@@ -1,4 +1,4 @@
-//! Format of an entry: a letter for the encoding, then the UID and the version, each after its length, then the object.
+//! Format of an entry: a byte for the encoding, then the UID and the version, each after its length, then the object.
 
 use crate::key::ObjectKey;
 
@@ -33,7 +33,7 @@ const ROW_ENCODINGS: [(RowEncoding, u8); 4] = [
 
 impl<'a> Row<'a> {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
-        out.extend(ROW_ENCODINGS.iter().filter(|(encoding, _)| *encoding == self.encoding).map(|(_, letter)| letter));
+        out.extend(ROW_ENCODINGS.iter().filter(|(encoding, _)| *encoding == self.encoding).map(|(_, byte)| byte));
         for text in [self.uid, self.version] {
             write_text(text, out);
         }
@@ -41,8 +41,8 @@ impl<'a> Row<'a> {
     }
 
     pub(super) fn read(row: &'a [u8]) -> Option<Self> {
-        let (letter, rest) = row.split_first()?;
-        let encoding = ROW_ENCODINGS.iter().find(|(_, known)| known == letter)?.0;
+        let (byte, rest) = row.split_first()?;
+        let encoding = ROW_ENCODINGS.iter().find(|(_, known)| known == byte)?.0;
         let (uid, rest) = text(rest)?;
         let (version, bytes) = text(rest)?;
         // Every stored entry has a version, so an empty version marks a damaged row.

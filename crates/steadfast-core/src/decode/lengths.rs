@@ -24,7 +24,7 @@ impl<'t> Lengths<'t> {
     }
 
     /// Records the start of an array. Returns its number, if the number is known.
-    pub(super) fn begin(&self) -> Option<usize> {
+    pub(super) fn start(&self) -> Option<usize> {
         let number = self.started.get()?;
         self.started.set(number.checked_add(1));
         Some(number)
@@ -57,27 +57,27 @@ mod tests {
     #[test]
     fn skipped_values_matter_only_within_their_array() {
         let lengths = Lengths::new(br#"[[1], {"unknown": [], "known": [2, 3]}, [4, 5, 6]], [7]"#);
-        let outer = lengths.begin().expect("a known array");
+        let outer = lengths.start().expect("a known array");
         assert_eq!(lengths.of(outer), Some(3));
-        let first = lengths.begin().expect("a known array");
+        let first = lengths.start().expect("a known array");
         assert_eq!(lengths.of(first), Some(1));
         lengths.end(first);
         lengths.skip();
-        assert_eq!(lengths.begin(), None);
+        assert_eq!(lengths.start(), None);
         lengths.end(outer);
-        let last = lengths.begin().expect("a known array");
+        let last = lengths.start().expect("a known array");
         assert_eq!(lengths.of(last), Some(1));
     }
 
     #[test]
     fn text_is_scanned_only_on_request() {
         let lengths = Lengths::new(b"[[], []]");
-        let outer = lengths.begin().expect("a known array");
-        let inner = lengths.begin().expect("a known array");
+        let outer = lengths.start().expect("a known array");
+        let inner = lengths.start().expect("a known array");
         lengths.end(inner);
         lengths.end(outer);
         assert!(lengths.arrays.get().is_none());
         lengths.skip();
-        assert_eq!(lengths.begin(), None);
+        assert_eq!(lengths.start(), None);
     }
 }

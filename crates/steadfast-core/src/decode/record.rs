@@ -206,7 +206,7 @@ fn bookmark(encoding: Encoding, record: &[u8], metadata: &Metadata<'_>) -> Resul
             let written = &record[span.clone()];
             match encoding {
                 Encoding::Json => has_annotation(written, INITIAL_EVENTS_END, "true")
-                    .map_err(|fault| RecordProblem::from(fault.after(span.start)))?,
+                    .map_err(|fault| RecordProblem::from(fault.offset_by(span.start)))?,
                 Encoding::Protobuf => protobuf::scan::has_annotation(written, INITIAL_EVENTS_END, "true")?,
             }
         }

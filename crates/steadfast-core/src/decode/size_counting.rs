@@ -83,7 +83,7 @@ impl<'t> ByteCount<'t> {
     #[inline]
     fn sequence<T>(&self, read: impl FnOnce(Option<usize>) -> T) -> T {
         let Some(lengths) = &self.lengths else { return read(None) };
-        let array = lengths.begin();
+        let array = lengths.start();
         let sequence = read(array);
         if let Some(array) = array {
             lengths.end(array);

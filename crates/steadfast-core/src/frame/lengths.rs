@@ -51,7 +51,7 @@ impl LengthFramer {
     pub fn next(&mut self) -> Option<StreamRecord> {
         let length = match self.length {
             Some(length) => length,
-            None => self.begin()?,
+            None => self.read_length()?,
         };
         if let Some(skipped) = &mut self.skipped {
             let left = usize::try_from(length - skipped.bytes()).unwrap_or(usize::MAX);
@@ -80,7 +80,7 @@ impl LengthFramer {
     }
 
     /// Reads the length of the next record; `None` if it is incomplete.
-    fn begin(&mut self) -> Option<u64> {
+    fn read_length(&mut self) -> Option<u64> {
         let taken = (PREFIX_BYTES - self.partial.len()).min(self.chunk.len());
         self.partial.extend_from_slice(&self.chunk[..taken]);
         self.chunk.advance(taken);

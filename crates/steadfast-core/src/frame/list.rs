@@ -259,17 +259,17 @@ impl ListFramer {
                 self.state = State::Done;
                 return Ok(Some(self.end()));
             }
-            (State::FirstMember | State::Member, b'"') => return self.begin(ValueRole::Name),
+            (State::FirstMember | State::Member, b'"') => return self.start(ValueRole::Name),
             (State::Colon, b':') => State::Value,
             (State::Value, b'[') if self.member == ListMember::Items => State::FirstItem,
             // Go encodes a nil slice as `null`, which is an empty list.
             (State::Value, _) if self.member != ListMember::Items || byte == b'n' => {
-                return self.begin(ValueRole::Value);
+                return self.start(ValueRole::Value);
             }
             (State::MemberEnd, b',') => State::Member,
             (State::FirstItem | State::ItemEnd, b']') => State::MemberEnd,
             (State::FirstItem | State::Item, b'{') => return self.object(),
-            (State::FirstItem | State::Item, _) => return self.begin(ValueRole::Item),
+            (State::FirstItem | State::Item, _) => return self.start(ValueRole::Item),
             (State::ItemEnd, b',') => State::Item,
             _ => return Err(self.malformed()),
         };
@@ -282,15 +282,15 @@ impl ListFramer {
     fn object(&mut self) -> Result<Option<ListPart>, FrameError> {
         // Fast path: the item ends within the chunk, so a single pass finds its end and its
         // identity.
-        let Some(item) = Item::object(&self.chunk, self.at, self.limit) else { return self.begin(ValueRole::Item) };
+        let Some(item) = Item::object(&self.chunk, self.at, self.limit) else { return self.start(ValueRole::Item) };
         self.at += item.len();
         self.state = State::ItemEnd;
         Ok(Some(ListPart::Item(item)))
     }
 
     /// Starts a value with the current byte.
-    fn begin(&mut self, role: ValueRole) -> Result<Option<ListPart>, FrameError> {
-        self.skipper = ValueSkipper::begin(self.chunk[self.at]).ok_or_else(|| self.malformed())?;
+    fn start(&mut self, role: ValueRole) -> Result<Option<ListPart>, FrameError> {
+        self.skipper = ValueSkipper::start(self.chunk[self.at]).ok_or_else(|| self.malformed())?;
         self.scanned = 1;
         self.state = State::Inside(role);
         Ok(None)

@@ -156,7 +156,7 @@ impl MessageIdentityScanner {
             State::FieldHeader => {
                 let Some(&(level, end)) = self.open.last() else { return Ok(piece.len()) };
                 if level == MessageLevel::Prefixed {
-                    self.begin(IdentityText::MagicPrefix, MAGIC_PREFIX.len() as u64, end)?;
+                    self.start(IdentityText::MagicPrefix, MAGIC_PREFIX.len() as u64, end)?;
                     return Ok(0);
                 }
                 let remaining = end - self.at + self.headers.count() as u64;
@@ -219,7 +219,7 @@ impl MessageIdentityScanner {
     }
 
     /// Starts a text of `length` bytes, which must end before `end`.
-    fn begin(&mut self, member: IdentityText, length: u64, end: u64) -> Result<(), WireError> {
+    fn start(&mut self, member: IdentityText, length: u64, end: u64) -> Result<(), WireError> {
         if length > end - self.at {
             return Err(WireError { at: 0 });
         }

@@ -246,13 +246,13 @@ impl Reflector {
 
     /// Waits for a permit for a full transfer; only a few may run concurrently.
     pub(super) fn queue(&mut self, plan: ListPlan, out: &mut Vec<Output>) {
-        self.phase = Phase::Queued(plan);
+        self.phase = Phase::AwaitingTransfer(plan);
         out.push(Output::AwaitTransfer);
     }
 
     /// Starts the transfer after its permit was granted.
-    pub(super) fn begin_list(&mut self, now: Instant, out: &mut Vec<Output>) {
-        let Phase::Queued(plan) = &self.phase else {
+    pub(super) fn start_list(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let Phase::AwaitingTransfer(plan) = &self.phase else {
             // The phase changed while the permit was pending, so the unused permit returns.
             out.push(Output::ReleaseTransfer);
             return;
@@ -264,7 +264,7 @@ impl Reflector {
         self.list_requested = now;
         let (settings, requester) = (&self.cache.settings, &mut self.requester);
         if self.unidentified.is_resolved() && self.delta_policy.applies(now, &plan, &self.cache) {
-            let (list, effects) = DeltaList::begin(now, plan, &self.delta_policy, settings, requester);
+            let (list, effects) = DeltaList::start(now, plan, &self.delta_policy, settings, requester);
             self.phase = Phase::DeltaListing(list);
             return self.apply(now, effects, out);
         }
@@ -273,7 +273,7 @@ impl Reflector {
         let is_streamed =
             matches!(plan.form, ListForm::StreamedIfSupported) && self.cache.streamed_lists.should_be_streamed(now);
         let new_epoch = plan.new_epoch;
-        let (list, request) = List::begin(now, plan, is_streamed, settings, requester);
+        let (list, request) = List::start(now, plan, is_streamed, settings, requester);
         self.unidentified.list_started();
         out.extend([Output::BeginStaging { new_epoch }, Output::Send(list.id, request)]);
         self.phase = Phase::Listing(list);
@@ -381,7 +381,7 @@ impl Reflector {
             out.push(Output::Diagnostic(Diagnostic::FellBackToPages { reason: fallback.reason.clone() }));
         }
         if initial {
-            self.delta_policy.begin(now);
+            self.delta_policy.start(now);
         }
         self.cache.is_synced = true;
         let (settings, requester) = (&self.cache.settings, &mut self.requester);
@@ -476,8 +476,8 @@ impl Reflector {
             self.wait_until(until, DelayedAction::List(plan));
         } else {
             // The transfer permit is still held, so the full list starts without queueing again.
-            self.phase = Phase::Queued(plan);
-            self.begin_list(now, out);
+            self.phase = Phase::AwaitingTransfer(plan);
+            self.start_list(now, out);
         }
     }
 
@@ -512,7 +512,7 @@ impl Reflector {
 
     /// Sends the probe that distinguishes a lagging replica from another history.
     pub(super) fn probe_epoch(&mut self, now: Instant, plan: ListPlan, out: &mut Vec<Output>) {
-        let (epoch_probe, request) = EpochProbe::begin(now, plan, &self.cache.settings, &mut self.requester);
+        let (epoch_probe, request) = EpochProbe::start(now, plan, &self.cache.settings, &mut self.requester);
         out.push(Output::Send(epoch_probe.id, request));
         self.phase = Phase::ProbingEpoch(epoch_probe);
     }

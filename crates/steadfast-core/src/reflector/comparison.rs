@@ -166,7 +166,7 @@ impl Comparison {
             effects.push(Effect::Relist { plan: ListPlan::first(), reason: Arc::from(reason) });
         } else {
             effects.push(Effect::ScheduleProof(now + cache.bookmark_interval.period()));
-            self.begin(now, false, &cache.settings, requester, &mut effects);
+            self.start(now, false, &cache.settings, requester, &mut effects);
         }
         effects
     }
@@ -177,11 +177,11 @@ impl Comparison {
     }
 
     /// Returns whether a list of identities may be requested now as a proof.
-    pub(super) fn may_begin(&self, now: Instant, settings: &ReflectorSettings) -> bool {
+    pub(super) fn may_start(&self, now: Instant, settings: &ReflectorSettings) -> bool {
         self.running.is_none() && now >= self.proof_due(settings)
     }
 
-    fn begin(
+    fn start(
         &mut self,
         now: Instant,
         is_audit: bool,
@@ -225,7 +225,7 @@ impl Comparison {
         }
         match &self.running {
             None if cache.version.as_ref().is_some_and(ResourceVersion::is_ordered) => {
-                self.begin(now, true, &cache.settings, requester, &mut effects);
+                self.start(now, true, &cache.settings, requester, &mut effects);
             }
             // A collection with opaque versions is listed again periodically, even without an audit.
             None => self.audit_later(now, None, &cache.settings, requester),

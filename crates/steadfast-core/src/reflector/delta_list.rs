@@ -81,7 +81,7 @@ struct Fetch {
 
 impl DeltaList {
     /// Requests metadata at `now`, instead of the full transfer `plan`.
-    pub(super) fn begin(
+    pub(super) fn start(
         now: Instant,
         plan: ListPlan,
         policy: &DeltaPolicy,

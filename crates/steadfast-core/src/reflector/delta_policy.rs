@@ -63,7 +63,7 @@ impl DeltaPolicy {
     }
 
     /// Starts the count of changes after the first complete list.
-    pub(super) fn begin(&mut self, now: Instant) {
+    pub(super) fn start(&mut self, now: Instant) {
         (self.changes, self.since) = (0, now);
     }
 
@@ -135,7 +135,7 @@ mod tests {
         let settings = ReflectorSettings { delta_relists: is_enabled, ..ReflectorSettings::default() };
         let mut delta_policy = DeltaPolicy::new(&settings);
         delta_policy.set_list_hints(ListHints { protobuf, cached_objects, ..ListHints::default() });
-        delta_policy.begin(at(0));
+        delta_policy.start(at(0));
         delta_policy
     }
 

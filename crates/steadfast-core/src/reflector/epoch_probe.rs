@@ -21,7 +21,7 @@ pub(super) struct EpochProbe {
 
 impl EpochProbe {
     /// Requests the probe at `now`. The list `plan` follows if the server only lags.
-    pub(super) fn begin(
+    pub(super) fn start(
         now: Instant,
         plan: ListPlan,
         settings: &ReflectorSettings,

@@ -48,7 +48,7 @@ pub(super) enum ListRecord {
 
 impl List {
     /// Requests the list `plan` at `now`.
-    pub(super) fn begin(
+    pub(super) fn start(
         now: Instant,
         plan: ListPlan,
         is_streamed: bool,

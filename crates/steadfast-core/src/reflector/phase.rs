@@ -15,7 +15,7 @@ use crate::time::Instant;
 pub(super) enum Phase {
     Idle,
     Waiting { until: Instant, then: DelayedAction, unreachable: bool },
-    Queued(ListPlan),
+    AwaitingTransfer(ListPlan),
     Listing(List),
     DeltaListing(DeltaList),
     ProbingEpoch(EpochProbe),

@@ -160,7 +160,7 @@ impl Probe {
         }
         match &self.state {
             State::Quiet if inject!(cache.faults(), NoSilenceProbe) => {
-                self.schedule.begin(now);
+                self.schedule.start(now);
                 self.schedule.set_due(now + cache.bookmark_interval.period());
             }
             State::Quiet => self.seek_proof(now, cache, requester, &mut effects),
@@ -184,7 +184,7 @@ impl Probe {
 
     /// Sends the probe.
     fn seek_proof(&mut self, now: Instant, cache: &CacheState, requester: &mut Requester, effects: &mut Effects) {
-        let reasons = self.schedule.begin(now);
+        let reasons = self.schedule.start(now);
         let period = cache.bookmark_interval.period();
         let Some(held) = cache.reached_version().cloned().filter(ResourceVersion::is_ordered) else {
             effects.push(Effect::CompareWithList);

@@ -102,7 +102,7 @@ impl ProbeSchedule {
     }
 
     /// Records the start of a request, and returns its reasons.
-    pub(super) fn begin(&mut self, now: Instant) -> ProofReasons {
+    pub(super) fn start(&mut self, now: Instant) -> ProofReasons {
         let reasons = ProofReasons { is_requested: self.is_requested, is_awaited: self.is_awaited };
         // This is recorded before `due_at` changes: only a request after a full period of silence may lengthen the
         // interval.

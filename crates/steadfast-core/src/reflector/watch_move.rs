@@ -153,12 +153,12 @@ impl WatchMove {
             }
             // A second watch is already being opened and will replace the current watch.
             State::Planned { .. } if is_replacing => self.retry_later(now, stream, None, requester),
-            State::Planned { .. } => self.begin(now, cache, requester, &mut effects),
+            State::Planned { .. } => self.start(now, cache, requester, &mut effects),
         }
         effects
     }
 
-    fn begin(&mut self, now: Instant, cache: &CacheState, requester: &mut Requester, effects: &mut Effects) {
+    fn start(&mut self, now: Instant, cache: &CacheState, requester: &mut Requester, effects: &mut Effects) {
         let from = cache.version.clone().filter(ResourceVersion::is_ordered);
         let Some(from) = from.filter(|_| !inject!(cache.faults(), BreakBeforeMake)) else {
             // Changes with opaque versions from two streams could not be ordered (C12), so only one stream may exist at

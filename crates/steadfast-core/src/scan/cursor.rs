@@ -148,7 +148,7 @@ impl<'a> Cursor<'a> {
             Some(ValueKind::Nested) => self.nested_end(begin)?,
             // The end of the text may terminate a scalar.
             Some(ValueKind::Scalar) => {
-                let end = scalar_end(&self.bytes[begin..]).map_err(|fault| fault.after(begin))?;
+                let end = scalar_end(&self.bytes[begin..]).map_err(|fault| fault.offset_by(begin))?;
                 Some(end.map_or(self.bytes.len(), |length| begin + length))
             }
             None => return self.malformed(),

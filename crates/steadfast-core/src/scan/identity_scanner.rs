@@ -132,12 +132,12 @@ impl JsonIdentityScanner {
             (state, b' ' | b'\t' | b'\r' | b'\n') => state,
             (State::Begin(level), b'{') => self.enter(level),
             (State::FirstMember | State::MemberEnd, b'}') => self.leave(),
-            (State::FirstMember | State::Name, b'"') => self.begin(byte, TextRole::Name)?,
+            (State::FirstMember | State::Name, b'"') => self.start(byte, TextRole::Name)?,
             (State::Colon, b':') => State::Value,
             (State::Value, b'{') if self.member == IdentityMember::Object => self.enter(ObjectLevel::Object),
             (State::Value, b'{') if self.member == IdentityMember::Metadata => self.enter(ObjectLevel::Metadata),
-            (State::Value, b'"') if self.member != IdentityMember::Other => self.begin(byte, TextRole::Kept)?,
-            (State::Value, _) => self.begin(byte, TextRole::Skipped)?,
+            (State::Value, b'"') if self.member != IdentityMember::Other => self.start(byte, TextRole::Kept)?,
+            (State::Value, _) => self.start(byte, TextRole::Skipped)?,
             (State::MemberEnd, b',') => State::Name,
             _ => return Err(ScanError::Malformed { at: 0 }),
         };
@@ -163,8 +163,8 @@ impl JsonIdentityScanner {
         if self.open.is_empty() { State::Done } else { State::MemberEnd }
     }
 
-    fn begin(&mut self, first: u8, role: TextRole) -> Result<State, ScanError> {
-        self.skipper = ValueSkipper::begin(first).ok_or(ScanError::Malformed { at: 0 })?;
+    fn start(&mut self, first: u8, role: TextRole) -> Result<State, ScanError> {
+        self.skipper = ValueSkipper::start(first).ok_or(ScanError::Malformed { at: 0 })?;
         self.text.clear();
         self.text.push(first);
         Ok(State::Inside(role))

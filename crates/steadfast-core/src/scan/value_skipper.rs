@@ -68,11 +68,11 @@ pub(crate) enum ValueSkipper {
 
 impl ValueSkipper {
     /// Creates the state for a value that starts with `first`; `None` if no value starts with this byte.
-    pub(crate) fn begin(first: u8) -> Option<Self> {
+    pub(crate) fn start(first: u8) -> Option<Self> {
         Some(match ValueKind::of(first)? {
             ValueKind::Scalar => Self::Scalar,
             ValueKind::Text => Self::Text { escaped: false },
-            ValueKind::Nested => Self::Nested(Nested::begin(first)),
+            ValueKind::Nested => Self::Nested(Nested::start(first)),
         })
     }
 
@@ -135,7 +135,7 @@ pub(crate) struct Nested {
 }
 
 impl Nested {
-    fn begin(bracket: u8) -> Self {
+    fn start(bracket: u8) -> Self {
         let end = if bracket == b'[' { b']' } else { b'}' };
         Self { end, depth: 1, marker: Marker::new() }
     }

@@ -36,7 +36,7 @@ trait TreeNode<T>: Sized {
     fn get(&self, index: usize) -> Option<&T>;
 
     /// Creates a node from the next `SPAN` values, or fewer; `None` if no value remains.
-    fn fill(values: &mut impl Iterator<Item = T>) -> Option<Arc<Self>>;
+    fn from_values(values: &mut impl Iterator<Item = T>) -> Option<Arc<Self>>;
 
     /// Calls `on_difference` for all slots of the leaves that the two nodes do not share. `from` is the first slot.
     fn differences<'a>(
@@ -71,7 +71,7 @@ impl<T> TreeNode<T> for LeafPage<T> {
         self.0[index % LEAF_VALUES].as_ref()
     }
 
-    fn fill(values: &mut impl Iterator<Item = T>) -> Option<Arc<Self>> {
+    fn from_values(values: &mut impl Iterator<Item = T>) -> Option<Arc<Self>> {
         let mut next = Some(values.next()?);
         Some(Arc::new(Self(array::from_fn(|_| next.take().or_else(|| values.next())))))
     }
@@ -116,9 +116,9 @@ impl<T, N: TreeNode<T>> TreeNode<T> for Page<N> {
         self.0[index / N::SPAN % CHILDREN].as_ref()?.get(index % N::SPAN)
     }
 
-    fn fill(values: &mut impl Iterator<Item = T>) -> Option<Arc<Self>> {
-        let mut next = Some(N::fill(values)?);
-        Some(Arc::new(Self(array::from_fn(|_| next.take().or_else(|| N::fill(values))))))
+    fn from_values(values: &mut impl Iterator<Item = T>) -> Option<Arc<Self>> {
+        let mut next = Some(N::from_values(values)?);
+        Some(Arc::new(Self(array::from_fn(|_| next.take().or_else(|| N::from_values(values))))))
     }
 
     fn differences<'a>(
@@ -190,7 +190,7 @@ impl<T> PagedVec<T> {
     }
 
     /// Returns whether both share their root and are therefore equal. Values with different roots may also be equal.
-    pub fn is(&self, other: &Self) -> bool {
+    pub fn ptr_eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.root, &other.root)
     }
 
@@ -229,7 +229,7 @@ impl<T: Clone> PagedVec<T> {
 impl<T> FromIterator<T> for PagedVec<T> {
     fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
         let mut values = values.into_iter().fuse();
-        let chunks: Vec<_> = iter::from_fn(|| Chunk::fill(&mut values).map(Some)).collect();
+        let chunks: Vec<_> = iter::from_fn(|| Chunk::from_values(&mut values).map(Some)).collect();
         Self { root: chunks.into() }
     }
 }

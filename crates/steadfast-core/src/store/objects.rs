@@ -49,8 +49,8 @@ impl<K> Objects<K> {
     }
 
     /// Returns whether both share their memory and are therefore equal. Separate memory may have equal content, too.
-    pub(super) fn is(&self, other: &Self) -> bool {
-        self.pages.is(&other.pages)
+    pub(super) fn ptr_eq(&self, other: &Self) -> bool {
+        self.pages.ptr_eq(&other.pages)
     }
 
     /// Returns the entry of a key, and its slot.

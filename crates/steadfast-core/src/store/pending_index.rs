@@ -75,7 +75,7 @@ impl<K: Send + Sync + 'static> PendingIndex<K> {
 
     /// Returns whether the index is up to date with `snapshot`.
     pub fn is_at(&self, snapshot: &Snapshot<K>) -> bool {
-        self.objects.is(&snapshot.objects)
+        self.objects.ptr_eq(&snapshot.objects)
     }
 
     /// Returns the number of updates.

@@ -59,15 +59,15 @@ impl Style {
 
     fn string(&mut self, text: &str, to: &mut String) {
         to.push('"');
-        for letter in text.chars() {
-            let plain = !letter.is_control() && letter != '"' && letter != '\\';
-            match letter {
-                _ if plain && self.draw(4) > 0 => to.push(letter),
-                '"' | '\\' | '/' => to.extend(['\\', letter]),
+        for character in text.chars() {
+            let plain = !character.is_control() && character != '"' && character != '\\';
+            match character {
+                _ if plain && self.draw(4) > 0 => to.push(character),
+                '"' | '\\' | '/' => to.extend(['\\', character]),
                 '\n' => to.push_str("\\n"),
                 _ => {
                     let mut units = [0; 2];
-                    for unit in letter.encode_utf16(&mut units) {
+                    for unit in character.encode_utf16(&mut units) {
                         write!(to, "\\u{unit:04x}").expect("a write to a string succeeds");
                     }
                 }
