@@ -169,16 +169,16 @@ impl Catalog {
     }
 }
 
-/// Returns the edit distance: the number of letters to insert, delete or replace.
+/// Returns the edit distance: the number of characters to insert, delete or replace.
 fn edits(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
-    // Levenshtein distance in one row: entries up to `j` belong to the current letter, later entries to the previous
-    // letter. `diagonal` saves the overwritten neighbour.
+    // Levenshtein distance in one row: entries up to `j` belong to the current character, later entries to the previous
+    // character. `diagonal` saves the overwritten neighbour.
     let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, letter) in one.chars().enumerate() {
+    for (i, character) in one.chars().enumerate() {
         let mut diagonal = std::mem::replace(&mut row[0], i + 1);
         for (j, &against) in other.iter().enumerate() {
-            let exchanged = diagonal + usize::from(letter != against);
+            let exchanged = diagonal + usize::from(character != against);
             diagonal = row[j + 1];
             row[j + 1] = exchanged.min(diagonal + 1).min(row[j] + 1);
         }
@@ -203,8 +203,8 @@ pub async fn fetch_catalog(client: &Client) -> Result<Catalog, Error> {
     let requests = places
         .iter()
         .map(|(group, version)| async move { client.list_api_group_resources(&format!("{group}/{version}")).await });
-    for ((group, version), answer) in places.iter().zip(join_all(requests).await) {
-        match answer {
+    for ((group, version), result) in places.iter().zip(join_all(requests).await) {
+        match result {
             Ok(list) => catalog.entries.extend(entries(group, version, list)),
             // An aggregated API server may be down while the others are available.
             Err(Error::Api(_)) => catalog.unavailable_groups.push((*group).to_owned()),

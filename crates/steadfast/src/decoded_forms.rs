@@ -34,7 +34,7 @@ const FIRST_SWEEP_DELAY: Duration = Duration::from_secs(1);
 
 /// Denominator of the share of event objects that readers must use. At this share or above, the decoded objects of
 /// later events stay until the next sweep.
-const USEFUL_ONE_IN: usize = 4;
+const MIN_USED_SHARE_DENOMINATOR: usize = 4;
 
 /// Memory of the forms that were decoded since the last sweep, in bytes. At this value, another sweep is due.
 const MAX_UNSWEPT_BYTES: usize = 32 * 1024 * 1024;
@@ -277,9 +277,9 @@ impl DecodedForms {
         // If decoded objects of events are kept, the number of objects that readers used shows the need for them.
         // Otherwise, the number of objects that readers decoded shows the need.
         self.keeps_recent = if self.keeps_recent && sweep.recent > 0 {
-            sweep.recent_read * USEFUL_ONE_IN >= sweep.recent
+            sweep.recent_read * MIN_USED_SHARE_DENOMINATOR >= sweep.recent
         } else {
-            self.events > 0 && sweep.decoded * USEFUL_ONE_IN >= self.events
+            self.events > 0 && sweep.decoded * MIN_USED_SHARE_DENOMINATOR >= self.events
         };
         (self.events, self.recent_bytes) = (0, 0);
         if sweep.is_timed {

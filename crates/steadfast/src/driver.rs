@@ -57,7 +57,7 @@ const MAX_STEP_DURATION: Duration = Duration::from_millis(2);
 
 /// Maximum time that processed changes wait for more buffered data, to be published together. A publication costs more
 /// than a change. Without buffered data changes are published immediately.
-const BATCH: Duration = Duration::from_micros(250);
+const MAX_PUBLICATION_DELAY: Duration = Duration::from_micros(250);
 
 /// Duration of JSON requests after a protobuf response failed to decode. Paged lists replace streamed ones for the same
 /// period.
@@ -216,7 +216,7 @@ impl<K: Cacheable> Driver<K> {
                     arrivals += 1;
                     let now = self.shared.environment.now();
                     let rests = arrivals == MAX_CONSECUTIVE_ARRIVALS || took + now.since(begun) > MAX_STEP_DURATION;
-                    if self.unpublished.is_some_and(|since| rests || now.since(since) > BATCH) {
+                    if self.unpublished.is_some_and(|since| rests || now.since(since) > MAX_PUBLICATION_DELAY) {
                         self.flush();
                     }
                     took += self.shared.environment.now().since(begun);

@@ -16,10 +16,10 @@ use steadfast_executor::drop_contained;
 use super::disk::Disk;
 use super::partition_header::{HeaderError, PartitionHeader, Sum, Terms};
 
-const HEADS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("heads");
+const HEADER_TABLE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("heads");
 
 /// Size of the database's page cache in bytes, in addition to the page cache of the system.
-const CACHE: usize = 4 * 1024 * 1024;
+const DATABASE_CACHE_BYTES: usize = 4 * 1024 * 1024;
 
 /// Database of a checkpoint.
 pub(super) struct CheckpointDatabase {
@@ -178,7 +178,7 @@ fn database(disk: &dyn Disk) -> Result<Database, OpenError> {
     let open = move || {
         let mut builder = Database::builder();
         // Checks the whole database once at the start, so that a torn write of an earlier run causes no failure later.
-        builder.set_cache_size(CACHE).set_check_integrity_on_open(true);
+        builder.set_cache_size(DATABASE_CACHE_BYTES).set_check_integrity_on_open(true);
         Ok(builder.create_with_backend(medium))
     };
     match catch_panic(open) {
@@ -203,13 +203,13 @@ fn read(
 ) -> Result<ReadPart, CheckpointFileError> {
     let damaged = || Err(Some(Arc::from("the checkpoint is damaged")));
     let transaction = database.begin_read()?;
-    let heads = match transaction.open_table(HEADS) {
-        Ok(heads) => heads,
+    let headers = match transaction.open_table(HEADER_TABLE) {
+        Ok(headers) => headers,
         Err(TableError::TableDoesNotExist(_)) => return Ok(Err(None)),
         Err(error) => return Err(error.into()),
     };
     // Without a header the partition was never written, or was erased.
-    let Some(bytes) = heads.get(name)? else { return Ok(Err(None)) };
+    let Some(bytes) = headers.get(name)? else { return Ok(Err(None)) };
     let (head, sum) = match PartitionHeader::read(bytes.value()) {
         Ok(read) => read,
         Err(HeaderError::Damaged) => return Ok(damaged()),
@@ -243,7 +243,7 @@ fn write(database: &Database, steps: Vec<PartitionChange<'_>>) -> Result<Written
     let mut written = Written::default();
     let transaction = database.begin_write()?;
     {
-        let mut heads = transaction.open_table(HEADS)?;
+        let mut headers = transaction.open_table(HEADER_TABLE)?;
         for PartitionChange { name, discard_rows, head, edit } in steps {
             let rows_of = rows_of(name);
             let definition = TableDefinition::<&[u8], &[u8]>::new(&rows_of);
@@ -252,10 +252,10 @@ fn write(database: &Database, steps: Vec<PartitionChange<'_>>) -> Result<Written
                 transaction.delete_table(definition)?;
             }
             let Some(head) = head else {
-                heads.remove(name)?;
+                headers.remove(name)?;
                 continue;
             };
-            let before = if discard_rows { None } else { heads.get(name)? };
+            let before = if discard_rows { None } else { headers.get(name)? };
             let before = before.and_then(|bytes| PartitionHeader::read(bytes.value()).ok());
             let (mark, sum) = before.map_or_else(Default::default, |(head, sum)| (Some(head.mark), sum));
             let mut rows = Part { table: transaction.open_table(definition)?, sum, written };
@@ -264,7 +264,7 @@ fn write(database: &Database, steps: Vec<PartitionChange<'_>>) -> Result<Written
             // The header comes last, because it contains the sum of the changed rows.
             let bytes = head.write(sum);
             written = Written { bytes: so_far.bytes + bytes.len() as u64, ..so_far };
-            heads.insert(name, bytes.as_slice())?;
+            headers.insert(name, bytes.as_slice())?;
         }
     }
     transaction.commit()?;

@@ -32,7 +32,7 @@ impl Connection {
         // so the task belongs to the environment.
         self.environment().enter(&mut || {
             client = Some(kube::Client::new(
-                Transport { connection: self.clone(), runtime: ConnectionRuntime::Environment },
+                KubeService { connection: self.clone(), runtime: ConnectionRuntime::Environment },
                 namespace,
             ));
         });
@@ -62,10 +62,10 @@ impl Connection {
     /// # }
     /// ```
     pub fn client_on(&self, runtime: &Handle) -> kube::Client {
-        let transport = Transport { connection: self.clone(), runtime: ConnectionRuntime::Runtime(runtime.clone()) };
+        let service = KubeService { connection: self.clone(), runtime: ConnectionRuntime::Runtime(runtime.clone()) };
         // The task of `kube::Client::new` belongs to the runtime, so that a request does not cross threads to reach it.
         let _current = runtime.enter();
-        kube::Client::new(transport, self.default_namespace())
+        kube::Client::new(service, self.default_namespace())
     }
 
     /// Starts to record the writes of this connection's clients, so that a caller can wait until caches contain them.
@@ -98,13 +98,13 @@ impl Connection {
 }
 
 /// Adapter from a connection to the service type of `kube`.
-struct Transport {
+struct KubeService {
     connection: Connection,
     /// Runtime of the requests.
     runtime: ConnectionRuntime,
 }
 
-impl Service<Request<Body>> for Transport {
+impl Service<Request<Body>> for KubeService {
     type Response = Response<ObservedBody>;
     type Error = SendError;
     type Future = BoxFuture<'static, Result<Response<ObservedBody>, SendError>>;

@@ -76,9 +76,9 @@ pub(super) async fn probe_while_silent(
     environment: &SharedEnvironment,
     settings: &Settings,
 ) -> Infallible {
-    let may_carry = connection.purpose == Purpose::INFORMERS_WATCHES
+    let can_have_watches = connection.purpose == Purpose::INFORMERS_WATCHES
         || connection.purpose.reader == Reader::Informer && connection.protocol() == Some(Protocol::Http1);
-    if !may_carry || inject!(settings.faults, Unpinged) {
+    if !can_have_watches || inject!(settings.faults, Unpinged) {
         return std::future::pending().await;
     }
     let mut probed_at = connection.dialled_at;

@@ -58,7 +58,7 @@ fn check_response(head: &[u8], has_login: bool) -> Result<(), String> {
     let (Some(status), Some(code)) = (status, code) else {
         return Err("the response is not that of an HTTP proxy; check the scheme and port of proxy-url".to_owned());
     };
-    let status: String = status.chars().filter(|letter| !letter.is_control()).take(MAX_REASON_CHARS).collect();
+    let status: String = status.chars().filter(|character| !character.is_control()).take(MAX_REASON_CHARS).collect();
     let advice = match code {
         200..=299 => return Ok(()),
         407 if has_login => "the proxy does not accept the user and password of proxy-url",
