@@ -14,14 +14,15 @@ impl Reporter {
         if !is_qualified(&controller) {
             return Err(InvalidReporter { controller });
         }
-        let instance = instance.filter(|instance| !instance.is_empty()).unwrap_or_else(|| of_this_host(&controller));
+        let instance =
+            instance.filter(|instance| !instance.is_empty()).unwrap_or_else(|| default_instance(&controller));
         let instance = truncated(&instance, MAX_INSTANCE_BYTES).to_owned();
         Ok(Self { controller, instance })
     }
 }
 
 /// Returns the default instance like client-go: controller and host name. A container's host name is the pod's name.
-fn of_this_host(controller: &str) -> String {
+fn default_instance(controller: &str) -> String {
     match hostname::get().ok().and_then(|host| host.into_string().ok()) {
         Some(host) if !host.is_empty() => format!("{controller}-{host}"),
         _ => controller.to_owned(),

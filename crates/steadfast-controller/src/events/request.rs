@@ -37,7 +37,7 @@ async fn send_request(connection: &Connection, order: &EventRequest) -> RequestO
     let Ok(request) = request else { return RequestOutcome::Rejected(Rejection::default()) };
     // kube's client would retry on its own; here all events must pause while the server is busy.
     let response = match connection.send(request.map(Body::from)).await {
-        Ok(answer) => answer,
+        Ok(response) => response,
         Err(error) => {
             tracing::debug!(server = connection.server(), %error, "an event was not sent");
             return RequestOutcome::RetryLater { code: None, retry_after: None };

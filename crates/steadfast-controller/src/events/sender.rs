@@ -25,7 +25,7 @@ pub(super) async fn send_all(shared: Arc<Shared>) {
         tokio::select! {
             // Responses come first, because each response may end a pause or free a request slot.
             biased;
-            Some((number, answer)) = in_flight.next() => shared.record_outcome(number, answer),
+            Some((number, outcome)) = in_flight.next() => shared.record_outcome(number, outcome),
             () = shared.work.notified() => {}
             () = sleep(&shared, until) => {}
         }

@@ -74,9 +74,9 @@ impl Script {
     }
 
     /// Responds to the first request in flight.
-    fn respond(&mut self, answer: RequestOutcome) -> Option<AbandonedEvents> {
+    fn respond(&mut self, outcome: RequestOutcome) -> Option<AbandonedEvents> {
         let (number, _) = self.in_flight.remove(0);
-        self.correlator.on_outcome(number, answer, self.now(), u64::MAX)
+        self.correlator.on_outcome(number, outcome, self.now(), u64::MAX)
     }
 
     /// Sends and accepts all requests until none remains.

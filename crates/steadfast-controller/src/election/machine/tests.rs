@@ -152,8 +152,8 @@ fn leader_renews_without_reading() {
 fn term_counts_from_before_sending() {
     let (mut server, mut a) = with_leader();
     let step = a.step(at(2.0), wall(2));
-    let answer = server.respond(&step);
-    a.record_write(answer, at(2.0), at(9.0), 0.0);
+    let result = server.respond(&step);
+    a.record_write(result, at(2.0), at(9.0), 0.0);
     assert!(is_leader(&a, 11.9) && !is_leader(&a, 12.0), "the response took 7 s");
 }
 
@@ -162,8 +162,8 @@ fn late_response_starts_no_term() {
     let (mut server, mut a) = (Server::default(), candidate("a", 0.0));
     a.record_read(StepResult::Missing, at(0.0), at(0.0), 0.0);
     let step = a.step(at(0.0), wall(0));
-    let answer = server.respond(&step);
-    a.record_write(answer, at(0.0), at(10.0), 0.0);
+    let result = server.respond(&step);
+    a.record_write(result, at(0.0), at(10.0), 0.0);
     assert!(!is_leader(&a, 10.0), "the process was suspended");
     run(&mut a, &mut server, 10.0);
     assert!(is_leader(&a, 10.0), "the next update starts the term");
@@ -173,8 +173,8 @@ fn late_response_starts_no_term() {
 fn expired_term_is_not_extended() {
     let (mut server, mut a) = with_leader();
     let step = a.step(at(9.0), wall(9));
-    let answer = server.respond(&step);
-    a.record_write(answer, at(9.0), at(11.0), 0.0);
+    let result = server.respond(&step);
+    a.record_write(result, at(9.0), at(11.0), 0.0);
     assert_eq!(a.term(at(11.0)).map(|term| term.number), Some(2), "a new term, because the end was visible");
 }
 
