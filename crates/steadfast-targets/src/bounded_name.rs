@@ -31,9 +31,9 @@ pub(crate) fn bounded_name(key: &str, limit: usize) -> String {
     if is_valid_name(key, limit) && !is_hashed_name(key) {
         return key.to_owned();
     }
-    let readable = key.chars().map(|letter| match letter {
+    let readable = key.chars().map(|character| match character {
         '/' => '.',
-        letter if u8::try_from(letter).is_ok_and(is_plain) => letter,
+        character if u8::try_from(character).is_ok_and(is_plain) => character,
         _ => '_',
     });
     let readable_len = limit.saturating_sub(MIN_NAME_BYTES);

@@ -287,7 +287,11 @@ impl Target for Haproxy {
             let execute = |number: usize| async move {
                 let step: &Step<Server> = &steps[number];
                 let classify = |error: HaproxyError| {
-                    if error.concerns_one_server() { StepFailure::Entry(error) } else { StepFailure::Unclear(error) }
+                    if error.concerns_one_server() {
+                        StepFailure::Entry(error)
+                    } else {
+                        StepFailure::MaybeTarget(error)
+                    }
                 };
                 self.apply_step(step).await.map_err(classify)
             };

@@ -26,7 +26,7 @@ use crate::bounded_name::{bounded_name, is_valid_name};
 use crate::entry::{ActualState, Step, Target};
 pub use backend::Backend;
 pub use table::TransportProtocol;
-use table::{DRIFT_WEIGHT, Table};
+use table::{DRIFT_WEIGHT_OFFSET, Table};
 
 /// Maximum length of the name of an entry: with its address it must fit into a comment of 128 bytes.
 const MAX_NAME_BYTES: usize = 64;
@@ -193,9 +193,9 @@ impl Nftables {
         let mut first_error = Ok(());
         entries
             .values_mut()
-            // `DRIFT_WEIGHT` marks entries in memory only. The rewritten table has the weights without the mark.
-            .filter(|backend| backend.weight >= DRIFT_WEIGHT)
-            .for_each(|backend| backend.weight -= DRIFT_WEIGHT);
+            // `DRIFT_WEIGHT_OFFSET` marks entries in memory only. The rewritten table has the weights without the mark.
+            .filter(|backend| backend.weight >= DRIFT_WEIGHT_OFFSET)
+            .for_each(|backend| backend.weight -= DRIFT_WEIGHT_OFFSET);
         for step in steps {
             match step {
                 Step::Add { name, value } | Step::Change { name, to: value, .. } => match self.check_entry(name, value)

@@ -193,7 +193,7 @@ impl<R: RegistryClient> Target for Registry<R> {
         let execute = |number: usize| async move {
             let step: &Step<RegistryItem> = &steps[number];
             let classify = |error: RegistryError| {
-                if error.concerns_one_item() { StepFailure::Entry(error) } else { StepFailure::Unclear(error) }
+                if error.concerns_one_item() { StepFailure::Entry(error) } else { StepFailure::MaybeTarget(error) }
             };
             self.apply_step(step).await.map_err(classify)
         };

@@ -20,8 +20,8 @@ pub(crate) struct StepRunner {
     /// Duration after which no further step starts. Steps of slow entries start only within `step_timeout`, if this
     /// is shorter. A run lasts at most `start_within + step_timeout`.
     pub(crate) start_within: Duration,
-    /// Number of consecutive [unclear](Failure::Unclear) failures after which no further step starts, because the
-    /// target itself has probably failed.
+    /// Number of consecutive [`MaybeTarget`](StepFailure::MaybeTarget) failures after which no further step starts,
+    /// because the target itself has probably failed.
     pub(crate) max_failures: usize,
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum StepFailure<E> {
     /// The reason concerns this entry.
     Entry(E),
     /// The reason may concern the whole target: no connection, no response.
-    Unclear(E),
+    MaybeTarget(E),
 }
 
 impl SlowEntries {
@@ -83,7 +83,7 @@ impl StepRunner {
                         return None;
                     }
                     let result = timeout(self.step_timeout, execute(index)).await;
-                    let result = result.unwrap_or_else(|_| Err(StepFailure::Unclear(timeout_error(index))));
+                    let result = result.unwrap_or_else(|_| Err(StepFailure::MaybeTarget(timeout_error(index))));
                     let name = steps[index].name();
                     match result {
                         Ok(()) => {
@@ -96,7 +96,7 @@ impl StepRunner {
                                     *failures.lock() = 0;
                                     error
                                 }
-                                StepFailure::Unclear(error) => {
+                                StepFailure::MaybeTarget(error) => {
                                     *failures.lock() += 1;
                                     slow.add(name);
                                     error

@@ -211,7 +211,7 @@ impl ValueKind {
 
 /// Parses a time of HAProxy. The default unit is milliseconds.
 fn parse_milliseconds(text: &str) -> Option<u64> {
-    let digits = text.len() - text.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
+    let digits = text.len() - text.trim_start_matches(|character: char| character.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
     let number: u64 = number.parse().ok()?;
     let factor = match unit {

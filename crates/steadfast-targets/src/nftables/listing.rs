@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde_json::Value;
 
 use super::backend::Backend;
-use super::table::{BALANCE, DRIFT_WEIGHT, ENTRIES, Table, turn_counts};
+use super::table::{BALANCE, DRIFT_WEIGHT_OFFSET, ENTRIES, Table, turn_counts};
 
 /// Returns true if the table `name` is listed.
 pub(super) fn has_table(listed: &str, name: &str) -> Result<bool, String> {
@@ -17,8 +17,8 @@ pub(super) fn has_table(listed: &str, name: &str) -> Result<bool, String> {
 /// Returns the entries of the listed table. A foreign rule among the entries causes a rewrite of the table.
 ///
 /// If the selecting rule does not match the entries, another program changed the rule. Entries that the rule contains
-/// then get a [drifted weight](DRIFT_WEIGHT), and entries that it lacks get weight 0. An address that only the rule
-/// contains becomes an unwanted entry. So the mirror repairs everything, and no unwanted backend loses its traffic
+/// then get a [drifted weight](DRIFT_WEIGHT_OFFSET), and entries that it lacks get weight 0. An address that only the
+/// rule contains becomes an unwanted entry. So the mirror repairs everything, and no unwanted backend loses its traffic
 /// earlier than the guard permits.
 pub(super) fn parse_entries(listed: &str, table: &Table) -> Result<BTreeMap<String, Backend>, String> {
     let (mut entries, mut listed_turn_counts) = (BTreeMap::new(), BTreeMap::new());
@@ -38,12 +38,13 @@ pub(super) fn parse_entries(listed: &str, table: &Table) -> Result<BTreeMap<Stri
     if hooks != 2 || has_foreign_rule || listed_turn_counts != turn_counts(&entries) {
         for backend in entries.values_mut() {
             let is_known = hooks == 2 && listed_turn_counts.contains_key(&backend.address);
-            backend.weight = if is_known { backend.weight + DRIFT_WEIGHT } else { 0 };
+            backend.weight = if is_known { backend.weight + DRIFT_WEIGHT_OFFSET } else { 0 };
         }
         listed_turn_counts.retain(|address, _| entries.values().all(|backend| backend.address != *address));
         let foreign = listed_turn_counts.into_keys().enumerate();
         entries.extend(
-            foreign.map(|(number, address)| (format!("?{number}"), Backend { address, weight: 1 + DRIFT_WEIGHT })),
+            foreign
+                .map(|(number, address)| (format!("?{number}"), Backend { address, weight: 1 + DRIFT_WEIGHT_OFFSET })),
         );
     }
     Ok(entries)

@@ -14,7 +14,7 @@ pub(super) const ENTRIES: &str = "entries";
 
 /// Added in memory to the weight of each entry in the selecting rule, if another program has changed this rule. The
 /// weight then differs from the desired one, so the mirror rewrites the table.
-pub(super) const DRIFT_WEIGHT: u16 = 1000;
+pub(super) const DRIFT_WEIGHT_OFFSET: u16 = 1000;
 
 /// Identity of the table and of the forwarded address.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 const MAX_KEY_BYTES: usize = 2048;
 
 /// Characters that compatibility normalization (NFKC) replaces with `.`, `/` or `\`.
-const COMPATIBLE_LETTERS: [(char, &str); 8] = [
+const COMPATIBLE_CHARACTERS: [(char, &str); 8] = [
     ('\u{2024}', "."),
     ('\u{2025}', ".."),
     ('\u{2026}', "..."),
@@ -32,7 +32,7 @@ pub(super) fn check(key: &str) -> Result<(), &'static str> {
     if key.len() > MAX_KEY_BYTES {
         return Err("it is longer than 2048 bytes");
     }
-    if key.chars().any(|letter| letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}')) {
+    if key.chars().any(|character| character.is_control() || matches!(character, '\u{2028}' | '\u{2029}')) {
         return Err("it contains a control character");
     }
     let plain: String = key.chars().map(replace_compatible).collect();
@@ -48,16 +48,16 @@ pub(super) fn check(key: &str) -> Result<(), &'static str> {
         if segment.is_empty() {
             return Err("a server may drop its empty path segment: it must not begin or end with `/` or contain `//`");
         }
-        if name.chars().all(|letter| letter == '.' || letter.is_whitespace()) {
+        if name.chars().all(|character| character == '.' || character.is_whitespace()) {
             return Err("a server may resolve a path segment of it that consists of dots");
         }
     }
     Ok(())
 }
 
-fn replace_compatible(letter: char) -> String {
-    let replaced = COMPATIBLE_LETTERS.iter().find(|(from, _)| *from == letter);
-    replaced.map_or_else(|| letter.to_string(), |(_, to)| (*to).to_owned())
+fn replace_compatible(character: char) -> String {
+    let replaced = COMPATIBLE_CHARACTERS.iter().find(|(from, _)| *from == character);
+    replaced.map_or_else(|| character.to_string(), |(_, to)| (*to).to_owned())
 }
 
 #[cfg(test)]
