@@ -71,13 +71,13 @@ fn field_text(object: &Value, path: &str) -> String {
 fn split_terms(text: &str) -> Vec<String> {
     let mut terms = vec![String::new()];
     let mut is_escaped = false;
-    for letter in text.chars() {
+    for character in text.chars() {
         let last = terms.len() - 1;
-        match letter {
+        match character {
             ',' if !is_escaped => terms.push(String::new()),
-            letter => terms[last].push(letter),
+            character => terms[last].push(character),
         }
-        is_escaped = letter == '\\' && !is_escaped;
+        is_escaped = character == '\\' && !is_escaped;
     }
     terms
 }
@@ -85,18 +85,18 @@ fn split_terms(text: &str) -> Vec<String> {
 /// Removes the escapes of a value. As in apimachinery, `\\`, `,` and `=` must be escaped, and no other character may be.
 fn unescape(value: &str) -> Result<String, String> {
     let mut text = String::new();
-    let mut letters = value.chars();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '\\' => match letters.next() {
+    let mut characters = value.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => match characters.next() {
                 Some(escaped @ ('\\' | ',' | '=')) => text.push(escaped),
                 other => {
                     let sequence: String = other.into_iter().collect();
                     return Err(format!("invalid escape sequence \\{sequence}"));
                 }
             },
-            ',' | '=' => return Err(format!("{letter:?} in the value {value:?} is not escaped")),
-            letter => text.push(letter),
+            ',' | '=' => return Err(format!("{character:?} in the value {value:?} is not escaped")),
+            character => text.push(character),
         }
     }
     Ok(text)
