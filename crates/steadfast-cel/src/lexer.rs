@@ -95,7 +95,9 @@ impl<'t> Lexer<'t> {
             return Ok(string);
         }
         if first.is_ascii_alphabetic() || first == '_' {
-            let end = rest.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').unwrap_or(rest.len());
+            let end = rest
+                .find(|character: char| !character.is_ascii_alphanumeric() && character != '_')
+                .unwrap_or(rest.len());
             self.offset += end;
             return Ok(TokenKind::Name(rest[..end].to_owned()));
         }
@@ -109,7 +111,7 @@ impl<'t> Lexer<'t> {
         if first == '`' {
             let inside = &rest[1..];
             let end = inside.find('`').ok_or_else(|| SyntaxError::new(self.offset, "a backtick is not closed"))?;
-            let is_valid = |letter: char| letter.is_ascii_alphanumeric() || "_.-/ ".contains(letter);
+            let is_valid = |character: char| character.is_ascii_alphanumeric() || "_.-/ ".contains(character);
             if end == 0 || !inside[..end].chars().all(is_valid) {
                 return Err(SyntaxError::new(
                     self.offset,
@@ -129,9 +131,10 @@ impl<'t> Lexer<'t> {
 
     fn number(&mut self) -> Result<TokenKind, SyntaxError> {
         let (start, rest) = (self.offset, self.rest());
-        let digits = |text: &str| text.len() - text.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
+        let digits =
+            |text: &str| text.len() - text.trim_start_matches(|character: char| character.is_ascii_digit()).len();
         if let Some(hex) = rest.strip_prefix("0x").or_else(|| rest.strip_prefix("0X")) {
-            let end = hex.find(|letter: char| !letter.is_ascii_hexdigit()).unwrap_or(hex.len());
+            let end = hex.find(|character: char| !character.is_ascii_hexdigit()).unwrap_or(hex.len());
             // An empty digit string fails the conversion, so `0x` alone is an error.
             let value = u64::from_str_radix(&hex[..end], 16);
             self.offset += 2 + end;
@@ -177,7 +180,7 @@ impl<'t> Lexer<'t> {
 
     fn reject_following_letter(&self) -> Result<(), SyntaxError> {
         match self.rest().chars().next() {
-            Some(letter) if letter.is_ascii_alphanumeric() || letter == '_' => {
+            Some(character) if character.is_ascii_alphanumeric() || character == '_' => {
                 Err(SyntaxError::new(self.offset, "a letter follows a number"))
             }
             _ => Ok(()),
@@ -210,19 +213,19 @@ impl<'t> Lexer<'t> {
                 self.offset += quote.len();
                 break;
             }
-            let Some(letter) = rest.chars().next() else {
+            let Some(character) = rest.chars().next() else {
                 return Err(SyntaxError::new(start, "a string is not closed"));
             };
             // Only strings in triple quotes may span lines.
-            if quote.len() == 1 && (letter == '\n' || letter == '\r') {
+            if quote.len() == 1 && (character == '\n' || character == '\r') {
                 return Err(SyntaxError::new(start, "a string is not closed on its line"));
             }
-            if letter == '\\' && !is_raw {
+            if character == '\\' && !is_raw {
                 self.escape(is_bytes, &mut output)?;
             } else {
                 // Bytes literals contain the UTF-8 of their characters; escapes below produce single bytes instead.
-                output.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
-                self.offset += letter.len_utf8();
+                output.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+                self.offset += character.len_utf8();
             }
         }
         if is_bytes {
@@ -236,8 +239,8 @@ impl<'t> Lexer<'t> {
         let offset = self.offset;
         let invalid = |reason: &str| SyntaxError::new(offset, format!("an invalid escape in a string: {reason}"));
         let rest = &self.rest()[1..];
-        let letter = rest.chars().next().ok_or_else(|| invalid("the text ends"))?;
-        let simple = match letter {
+        let character = rest.chars().next().ok_or_else(|| invalid("the text ends"))?;
+        let simple = match character {
             'a' => Some(7),
             'b' => Some(8),
             't' => Some(9),
@@ -245,7 +248,7 @@ impl<'t> Lexer<'t> {
             'v' => Some(11),
             'f' => Some(12),
             'r' => Some(13),
-            '\\' | '?' | '"' | '\'' | '`' => Some(letter as u8),
+            '\\' | '?' | '"' | '\'' | '`' => Some(character as u8),
             _ => None,
         };
         if let Some(byte) = simple {
@@ -253,7 +256,7 @@ impl<'t> Lexer<'t> {
             self.offset += 2;
             return Ok(());
         }
-        let (prefix, length, radix) = match letter {
+        let (prefix, length, radix) = match character {
             'x' | 'X' => (1, 2, 16),
             // Unicode escapes are invalid in bytes literals: a code point has no single byte value.
             'u' if !is_bytes => (1, 4, 16),
@@ -270,8 +273,8 @@ impl<'t> Lexer<'t> {
             output.push(u8::try_from(code).map_err(|_| invalid("a byte is at most 255"))?);
         } else {
             // Surrogates are not characters and fail here.
-            let letter = char::from_u32(code).ok_or_else(|| invalid("no such character"))?;
-            output.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+            let character = char::from_u32(code).ok_or_else(|| invalid("no such character"))?;
+            output.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
         }
         self.offset += 1 + prefix + length;
         Ok(())

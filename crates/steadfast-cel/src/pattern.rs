@@ -92,10 +92,10 @@ impl ClassPosition {
 /// Translates a pattern of RE2 to the syntax of this engine.
 fn translate(pattern: &str) -> String {
     let mut translated = String::with_capacity(pattern.len());
-    let mut letters = pattern.chars().peekable();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '\\' => match letters.next() {
+    let mut characters = pattern.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => match characters.next() {
                 Some('w') => translated.push_str("[0-9A-Za-z_]"),
                 Some('d') => translated.push_str("[0-9]"),
                 // RE2's `\s` lacks the vertical tab.
@@ -105,9 +105,9 @@ fn translate(pattern: &str) -> String {
                 // `\B` is not translated: its ASCII form could match within a character.
                 // RE2 quotes text between `\Q` and `\E`; this engine has no such syntax.
                 Some('Q') => {
-                    while let Some(quoted) = letters.next() {
-                        if quoted == '\\' && letters.peek() == Some(&'E') {
-                            letters.next();
+                    while let Some(quoted) = characters.next() {
+                        if quoted == '\\' && characters.peek() == Some(&'E') {
+                            characters.next();
                             break;
                         }
                         translated.push_str(&regex::escape(quoted.encode_utf8(&mut [0; 4])));
@@ -116,7 +116,7 @@ fn translate(pattern: &str) -> String {
                 Some(other) => translated.extend(['\\', other]),
                 None => translated.push('\\'),
             },
-            '[' => translate_class(&mut letters, &mut translated),
+            '[' => translate_class(&mut characters, &mut translated),
             other => translated.push(other),
         }
     }
@@ -124,19 +124,19 @@ fn translate(pattern: &str) -> String {
 }
 
 /// Translates a class of characters, whose opening bracket has been read.
-fn translate_class(letters: &mut Peekable<Chars<'_>>, translated: &mut String) {
+fn translate_class(characters: &mut Peekable<Chars<'_>>, translated: &mut String) {
     translated.push('[');
-    if letters.next_if_eq(&'^').is_some() {
+    if characters.next_if_eq(&'^').is_some() {
         translated.push('^');
     }
     let mut position = ClassPosition::First;
-    while let Some(letter) = letters.next() {
-        position = match letter {
-            '\\' => translate_class_escape(letters, translated, position),
+    while let Some(character) = characters.next() {
+        position = match character {
+            '\\' => translate_class_escape(characters, translated, position),
             // A class of POSIX: `[:alpha:]`.
-            '[' if position != ClassPosition::RangeEnd && letters.peek() == Some(&':') => {
+            '[' if position != ClassPosition::RangeEnd && characters.peek() == Some(&':') => {
                 translated.push('[');
-                for inside in letters.by_ref() {
+                for inside in characters.by_ref() {
                     translated.push(inside);
                     if inside == ']' {
                         break;
@@ -148,14 +148,14 @@ fn translate_class(letters: &mut Peekable<Chars<'_>>, translated: &mut String) {
                 translated.push(']');
                 return;
             }
-            '-' if position == ClassPosition::Character && letters.peek() != Some(&']') => {
+            '-' if position == ClassPosition::Character && characters.peek() != Some(&']') => {
                 translated.push('-');
                 ClassPosition::RangeEnd
             }
             // Only this engine has nested classes and the operators `--`, `&&` and `~~`.
             // RE2 and POSIX treat `]` as a plain character directly after `[` or `[^`.
             '[' | ']' | '-' | '&' | '~' => {
-                translated.extend(['\\', letter]);
+                translated.extend(['\\', character]);
                 position.after_character()
             }
             other => {
@@ -168,48 +168,48 @@ fn translate_class(letters: &mut Peekable<Chars<'_>>, translated: &mut String) {
 
 /// Translates an escape sequence in a class, whose backslash has been read. Returns the position after the escape.
 fn translate_class_escape(
-    letters: &mut Peekable<Chars<'_>>,
+    characters: &mut Peekable<Chars<'_>>,
     translated: &mut String,
     position: ClassPosition,
 ) -> ClassPosition {
-    let Some(letter) = letters.next() else {
+    let Some(character) = characters.next() else {
         translated.push('\\');
         return ClassPosition::Item;
     };
-    match letter {
+    match character {
         // A range cannot end in a class. Unchanged, such a range is an error, as in RE2.
-        _ if position == ClassPosition::RangeEnd => translated.extend(['\\', letter]),
+        _ if position == ClassPosition::RangeEnd => translated.extend(['\\', character]),
         'w' => translated.push_str("0-9A-Za-z_"),
         'd' => translated.push_str("0-9"),
         's' => translated.push_str(r"\t\n\f\r "),
-        'W' | 'D' | 'S' => translated.push_str(negated_class(letter)),
+        'W' | 'D' | 'S' => translated.push_str(negated_class(character)),
         other => translated.extend(['\\', other]),
     }
     // The digits of `\x` and the name of `\p` can be in braces.
-    if matches!(letter, 'x' | 'p' | 'P') && letters.peek() == Some(&'{') {
-        for inside in letters.by_ref() {
+    if matches!(character, 'x' | 'p' | 'P') && characters.peek() == Some(&'{') {
+        for inside in characters.by_ref() {
             translated.push(inside);
             if inside == '}' {
                 break;
             }
         }
     } else {
-        let length = match letter {
+        let length = match character {
             'x' => 2,
             'p' | 'P' => 1,
             _ => 0,
         };
-        translated.extend(letters.by_ref().take(length));
+        translated.extend(characters.by_ref().take(length));
     }
-    match letter {
+    match character {
         'w' | 'd' | 's' | 'W' | 'D' | 'S' | 'p' | 'P' => ClassPosition::Item,
         _ => position.after_character(),
     }
 }
 
 /// Returns the translation of `\W`, `\D` or `\S`.
-fn negated_class(letter: char) -> &'static str {
-    match letter {
+fn negated_class(character: char) -> &'static str {
+    match character {
         'W' => "[^0-9A-Za-z_]",
         'D' => "[^0-9]",
         _ => r"[^\t\n\f\r ]",

@@ -134,9 +134,10 @@ impl CelDuration {
         }
         let mut nanos: i128 = 0;
         while !rest.is_empty() {
-            let end = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
+            let end = rest.find(|character: char| !character.is_ascii_digit() && character != '.')?;
             let (number, behind) = rest.split_at(end);
-            let unit_end = behind.find(|letter: char| letter.is_ascii_digit() || letter == '.').unwrap_or(behind.len());
+            let unit_end =
+                behind.find(|character: char| character.is_ascii_digit() || character == '.').unwrap_or(behind.len());
             let (unit, behind) = behind.split_at(unit_end);
             let unit: i128 = match unit {
                 "h" => 3_600_000_000_000,

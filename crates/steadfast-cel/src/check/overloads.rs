@@ -209,8 +209,8 @@ fn parse_line(line: &'static str) -> Option<(&'static str, Overload)> {
 /// Splits a list of types at the commas outside of parentheses.
 fn split_types(text: &'static str) -> Vec<&'static str> {
     let (mut types, mut depth, mut start) = (Vec::new(), 0_usize, 0);
-    for (offset, letter) in text.char_indices() {
-        match letter {
+    for (offset, character) in text.char_indices() {
+        match character {
             '(' => depth += 1,
             ')' => depth = depth.saturating_sub(1),
             ',' if depth == 0 => {

@@ -32,33 +32,33 @@ pub(super) fn format<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallR
         }
         let mut precision = None;
         if let Some(behind) = rest.strip_prefix('.') {
-            let end = behind.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(behind.len());
+            let end = behind.find(|character: char| !character.is_ascii_digit()).unwrap_or(behind.len());
             // The limit keeps one clause from building megabytes that are charged only afterwards.
             let digits = behind[..end].parse().ok().filter(|digits| *digits <= MAX_PRECISION);
             precision = Some(digits.ok_or_else(|| invalid("a precision must be a number up to 100"))?);
             rest = &behind[end..];
         }
-        let letter = rest.chars().next().ok_or_else(|| invalid("the template ends within a `%` clause"))?;
+        let character = rest.chars().next().ok_or_else(|| invalid("the template ends within a `%` clause"))?;
         let value = values.next().ok_or_else(|| invalid("the template has more clauses than values"))?;
         let start = output.len();
-        write_clause(letter, precision, &value, &mut output, meter)?;
+        write_clause(character, precision, &value, &mut output, meter)?;
         // The result is charged too: a clause can be longer than its value.
         meter.charge_bytes(output.len() - start)?;
-        rest = &rest[letter.len_utf8()..];
+        rest = &rest[character.len_utf8()..];
     }
     output.push_str(rest);
     Ok(Some(output.into()))
 }
 
 fn write_clause(
-    letter: char,
+    character: char,
     precision: Option<usize>,
     value: &CelValue,
     output: &mut String,
     meter: &mut Meter,
 ) -> Result<(), CelErrorKind> {
     let unsuitable = || CelErrorKind::invalid_argument("format", "a value does not suit its clause");
-    match letter {
+    match character {
         's' => write_text(value, output, meter, MAX_FORMAT_DEPTH)?,
         'd' => match value {
             CelValue::Int(_) | CelValue::Uint(_) => write_text(value, output, meter, MAX_FORMAT_DEPTH)?,
@@ -73,7 +73,7 @@ fn write_clause(
             };
             // Six digits are the default of cel-go.
             let precision = precision.unwrap_or(6);
-            if number.is_finite() && letter == 'e' {
+            if number.is_finite() && character == 'e' {
                 let scientific = format!("{number:.precision$e}");
                 let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
                 let exponent: i32 = exponent.parse().unwrap_or(0);
@@ -95,15 +95,15 @@ fn write_clause(
                 CelValue::Uint(number) => format!("{number:x}"),
                 _ => return Err(unsuitable()),
             };
-            output.push_str(&if letter == 'X' { digits.to_ascii_uppercase() } else { digits });
+            output.push_str(&if character == 'X' { digits.to_ascii_uppercase() } else { digits });
         }
         'o' | 'b' => {
             let digits =
-                |magnitude: u64| if letter == 'o' { format!("{magnitude:o}") } else { format!("{magnitude:b}") };
+                |magnitude: u64| if character == 'o' { format!("{magnitude:o}") } else { format!("{magnitude:b}") };
             match value {
                 CelValue::Int(number) => output.push_str(&signed(*number, digits)),
                 CelValue::Uint(number) => output.push_str(&digits(*number)),
-                CelValue::Bool(value) if letter == 'b' => output.push(if *value { '1' } else { '0' }),
+                CelValue::Bool(value) if character == 'b' => output.push(if *value { '1' } else { '0' }),
                 _ => return Err(unsuitable()),
             }
         }

@@ -43,8 +43,8 @@ pub(super) fn quote<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallRe
     meter.charge_bytes(2 * text.len() + 2)?;
     let mut output = String::with_capacity(text.len() + 2);
     output.push('"');
-    for letter in text.chars() {
-        match letter {
+    for character in text.chars() {
+        match character {
             '\x07' => output.push_str("\\a"),
             '\x08' => output.push_str("\\b"),
             '\x0b' => output.push_str("\\v"),
@@ -93,8 +93,8 @@ fn char_at<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> 
     let [CelValue::String(text), CelValue::Int(position)] = arguments else { return Ok(None) };
     meter.charge_bytes(text.len())?;
     let offset = byte_offset(text, *position).ok_or_else(|| out_of_range("charAt"))?;
-    let letter = text[offset..].chars().next();
-    Ok(Some(letter.map(String::from).unwrap_or_default().into()))
+    let character = text[offset..].chars().next();
+    Ok(Some(character.map(String::from).unwrap_or_default().into()))
 }
 
 fn out_of_range(name: &str) -> CelErrorKind {
@@ -211,7 +211,7 @@ fn split<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
             let next = rest.chars().next();
             match next {
                 None => break,
-                Some(letter) => Some(letter.len_utf8()).filter(|end| *end < rest.len()),
+                Some(character) => Some(character.len_utf8()).filter(|end| *end < rest.len()),
             }
         } else {
             rest.find(&**separator)

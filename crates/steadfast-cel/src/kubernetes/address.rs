@@ -34,7 +34,7 @@ impl Network {
         let (address, prefix_bits) = text.rsplit_once('/')?;
         let address = parse_address(address)?;
         // Leading zeros and signs are invalid: Go's `netip.ParsePrefix` rejects them.
-        let is_plain = prefix_bits.bytes().all(|letter| letter.is_ascii_digit())
+        let is_plain = prefix_bits.bytes().all(|byte| byte.is_ascii_digit())
             && (prefix_bits.len() == 1 || !prefix_bits.starts_with('0'));
         let prefix_bits = prefix_bits
             .parse()

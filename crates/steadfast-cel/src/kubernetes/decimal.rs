@@ -39,7 +39,7 @@ impl Decimal {
 
     /// Creates `value` times ten to the power of `exponent`.
     pub(super) fn from_scaled(value: i64, exponent: i64) -> Self {
-        let digits: Vec<u8> = value.unsigned_abs().to_string().bytes().map(|letter| letter - b'0').collect();
+        let digits: Vec<u8> = value.unsigned_abs().to_string().bytes().map(|byte| byte - b'0').collect();
         Self::new(value < 0, &digits, exponent, -exponent)
     }
 

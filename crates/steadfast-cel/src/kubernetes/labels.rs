@@ -86,7 +86,7 @@ pub(super) fn dns_1035_label(text: &str) -> Vec<String> {
     if text.len() > MAX_LABEL_BYTES {
         errors.push(too_long_message(MAX_LABEL_BYTES, LengthUnit::Characters));
     }
-    if !is_label(text) || !text.starts_with(|letter: char| letter.is_ascii_lowercase()) {
+    if !is_label(text) || !text.starts_with(|character: char| character.is_ascii_lowercase()) {
         let message = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an \
                        alphabetic character, and end with an alphanumeric character";
         errors.push(mismatch_message(message, &["my-name", "abc-123"], LABEL_1035_PATTERN));

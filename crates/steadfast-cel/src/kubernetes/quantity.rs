@@ -81,7 +81,7 @@ impl Quantity {
         if !parts.has_digits {
             return None;
         }
-        let digits: Vec<u8> = parts.whole.bytes().chain(parts.fraction.bytes()).map(|letter| letter - b'0').collect();
+        let digits: Vec<u8> = parts.whole.bytes().chain(parts.fraction.bytes()).map(|byte| byte - b'0').collect();
         let fraction_digits = signed(parts.fraction.len());
         let mut amount = if is_binary {
             Decimal::new(false, &digits, -fraction_digits, fraction_digits).shifted(u32::try_from(exponent).ok()?)
@@ -220,9 +220,9 @@ fn split_parts(text: &str) -> Option<Parts<'_>> {
     let has_digits = stripped.len() < signless.len() || !whole.is_empty() || !fraction.is_empty();
     let whole = if whole.is_empty() { "0" } else { whole };
     // All letters of suffixes are skipped together. Combinations that do not exist fail later in `parse_suffix`.
-    let exponent = suffix.trim_start_matches(|letter| "eEinumkKMGTP".contains(letter));
+    let exponent = suffix.trim_start_matches(|character| "eEinumkKMGTP".contains(character));
     let exponent = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
-    let has_integer_exponent = exponent.bytes().all(|letter| letter.is_ascii_digit());
+    let has_integer_exponent = exponent.bytes().all(|byte| byte.is_ascii_digit());
     has_integer_exponent.then_some(Parts { is_negative, whole, fraction, has_digits, suffix })
 }
 

@@ -42,7 +42,7 @@ impl Semver {
         }
         let identifiers = pre_release.into_iter().flat_map(|text| text.split('.')).map(|part| {
             // Numeric identifiers must not have leading zeros (semver.org, item 9).
-            if part.bytes().all(|letter| letter.is_ascii_digit()) {
+            if part.bytes().all(|byte| byte.is_ascii_digit()) {
                 return parse_number(part).map(Identifier::Number);
             }
             is_identifier(part).then(|| Identifier::Name(part.into()))
@@ -90,7 +90,7 @@ fn without_leading_zeros(part: &str) -> Cow<'_, str> {
         return part.into();
     }
     let stripped = part.trim_start_matches('0');
-    if stripped.starts_with(|letter: char| letter.is_ascii_digit()) {
+    if stripped.starts_with(|character: char| character.is_ascii_digit()) {
         stripped.into()
     } else {
         format!("0{stripped}").into()
@@ -99,10 +99,10 @@ fn without_leading_zeros(part: &str) -> Cow<'_, str> {
 
 /// Parses a number without a sign and leading zeros.
 fn parse_number(text: &str) -> Option<u64> {
-    let is_number = text.bytes().all(|letter| letter.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
     if is_number { text.parse().ok() } else { None }
 }
 
 fn is_identifier(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|letter| letter == b'-' || letter.is_ascii_alphanumeric())
+    !text.is_empty() && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_alphanumeric())
 }
