@@ -17,7 +17,7 @@ use futures::future::BoxFuture;
 use crate::resources::{GroupResource, Registry, ServedResource};
 use crate::selector::Selector;
 use crate::status::Status;
-use crate::storage::{Change, ObjectKey, Source, Store};
+use crate::storage::{Change, ObjectKey, ReadSource, Store};
 
 pub(crate) use history::HistoryBackend;
 
@@ -159,7 +159,7 @@ pub(crate) struct ChangesQuery<'a> {
     /// Resource at the start of the watch.
     pub(crate) resource: &'a Arc<ServedResource>,
     /// The watch cache, or the history itself.
-    pub(crate) source: Source,
+    pub(crate) source: ReadSource,
     /// Only changes above this revision are returned.
     pub(crate) after_revision: u64,
     /// Number of restarts at the start of the watch.

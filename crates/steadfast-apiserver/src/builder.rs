@@ -16,7 +16,7 @@ use crate::cluster::{Cluster, Replica, Settings};
 use crate::connections::accept;
 use crate::documents::DocumentCache;
 use crate::error::StartError;
-use crate::faults::{ActiveFaults, FaultLog, Interception, Rules};
+use crate::faults::{FaultLog, Interception, Rules, SharedReplicaFaults};
 use crate::issued_tokens::IssuedTokens;
 use crate::namespaces;
 use crate::net::{Port, ServerTls, TaskGroup};
@@ -31,7 +31,7 @@ use crate::storage::{Cache, ObjectKey, RequestProperties, State, Store, Terminat
 use crate::streams::Streams;
 #[cfg(feature = "world")]
 use crate::world::{self, World};
-use crate::write_scope::Part;
+use crate::write_scope::WriteScope;
 
 /// Wall-clock time at the start of a server in memory: 2026-01-01T00:00:00Z. The time is constant, so that runs are
 /// reproducible.
@@ -339,7 +339,7 @@ impl ApiServerBuilder {
         Ok(Replica {
             port: if self.is_in_memory { None } else { Some(Port::reserve(port)?) },
             backend,
-            active_faults: ActiveFaults::default(),
+            active_faults: SharedReplicaFaults::default(),
             streams: Streams::default(),
             requested_revision: AtomicU64::new(0),
         })
@@ -371,7 +371,7 @@ fn create_namespace(state: &mut State, name: &str) -> Result<(), Status> {
         resource,
         namespace: String::new(),
         name: name.to_owned(),
-        part: Part::Whole,
+        write_scope: WriteScope::Whole,
         is_dry_run: false,
         request: RequestProperties::default(),
     };

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::backend::Backend;
 use crate::clock::Clock;
 use crate::documents::DocumentCache;
-use crate::faults::{ActiveFaults, FaultLog, Interception, ReplicaFaults, Rules};
+use crate::faults::{FaultLog, Interception, ReplicaFaults, Rules, SharedReplicaFaults};
 use crate::issued_tokens::IssuedTokens;
 use crate::net::{Link, Port, ServerTls};
 use crate::random::Random;
@@ -49,7 +49,7 @@ pub(crate) struct Replica {
     pub(crate) port: Option<Port>,
     /// Source of the objects that the replica serves.
     pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) active_faults: ActiveFaults,
+    pub(crate) active_faults: SharedReplicaFaults,
     pub(crate) streams: Streams,
     /// Highest revision that a consistent read requested from the cache.
     pub(crate) requested_revision: AtomicU64,

@@ -10,7 +10,7 @@ use crate::metadata;
 use crate::resources::{DEFINITIONS, ServedResource, missing_feature, version_of};
 use crate::status::Status;
 use crate::storage::{Deletion, Modification, ObjectKey, Patch, RequestProperties, State, WriteOutcome, WriteTarget};
-use crate::write_scope::Part;
+use crate::write_scope::WriteScope;
 
 /// Creates an object. Returns the object and the API's warnings.
 pub(crate) fn create(cluster: &Cluster, object: &impl Serialize) -> Result<(Value, Vec<String>), Status> {
@@ -128,7 +128,7 @@ fn write_target(resource: Arc<ServedResource>, version: &str, namespace: &str, n
     WriteTarget {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
-        part: Part::Whole,
+        write_scope: WriteScope::Whole,
         is_dry_run: false,
         request,
         resource,

@@ -50,8 +50,8 @@ pub(crate) fn plain(value: &Value) -> String {
 pub(crate) fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
-    for letter in text.chars() {
-        match letter {
+    for character in text.chars() {
+        match character {
             '"' => quoted.push_str("\\\""),
             '\\' => quoted.push_str("\\\\"),
             '\u{7}' => quoted.push_str("\\a"),
@@ -61,13 +61,13 @@ pub(crate) fn quoted(text: &str) -> String {
             '\r' => quoted.push_str("\\r"),
             '\t' => quoted.push_str("\\t"),
             '\u{b}' => quoted.push_str("\\v"),
-            letter if (letter as u32) < 0x20 || letter as u32 == 0x7f => {
-                let _ = write!(quoted, "\\x{:02x}", letter as u32);
+            character if (character as u32) < 0x20 || character as u32 == 0x7f => {
+                let _ = write!(quoted, "\\x{:02x}", character as u32);
             }
-            letter if (0x80..0xa1).contains(&(letter as u32)) || letter == '\u{ad}' => {
-                let _ = write!(quoted, "\\u{:04x}", letter as u32);
+            character if (0x80..0xa1).contains(&(character as u32)) || character == '\u{ad}' => {
+                let _ = write!(quoted, "\\u{:04x}", character as u32);
             }
-            letter => quoted.push(letter),
+            character => quoted.push(character),
         }
     }
     quoted.push('"');
@@ -106,13 +106,13 @@ pub(crate) fn json(value: &Value) -> String {
     normalize_numbers(&mut sorted);
     let text = sorted.to_string();
     let mut escaped = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
+    for character in text.chars() {
+        match character {
             // Go escapes these characters for HTML.
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                let _ = write!(escaped, "\\u{:04x}", letter as u32);
+                let _ = write!(escaped, "\\u{:04x}", character as u32);
             }
-            letter => escaped.push(letter),
+            character => escaped.push(character),
         }
     }
     escaped

@@ -99,7 +99,6 @@ macro_rules! debug_as_message {
 mod apply;
 mod backend;
 mod builder;
-mod cause;
 mod clock;
 mod cluster;
 mod conditions;
@@ -110,6 +109,7 @@ mod encode;
 mod error;
 mod fault_handle;
 mod faults;
+mod field_violation;
 mod go;
 mod group_resource;
 mod http;

@@ -6,7 +6,7 @@ use crate::merging;
 use crate::metadata;
 use crate::resources::ServedResource;
 use crate::status::Status;
-use crate::write_scope::{FieldManager, Part};
+use crate::write_scope::{FieldManager, WriteScope};
 
 /// Normalization of one write to one object, without its managers.
 pub(crate) struct FieldManagement<'a> {
@@ -16,7 +16,13 @@ pub(crate) struct FieldManagement<'a> {
 
 impl<'a> FieldManagement<'a> {
     /// Creates the normalization of a write.
-    pub(crate) fn new(resource: &'a ServedResource, _: Part, version: &'a str, _: &FieldManager, _: &str) -> Self {
+    pub(crate) fn new(
+        resource: &'a ServedResource,
+        _: WriteScope,
+        version: &'a str,
+        _: &FieldManager,
+        _: &str,
+    ) -> Self {
         Self { resource, version }
     }
 

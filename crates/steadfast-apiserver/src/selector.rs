@@ -117,34 +117,34 @@ fn find_operator(term: &str) -> Option<(usize, usize, bool)> {
 fn split_unescaped(text: &str) -> Vec<String> {
     let mut terms = vec![String::new()];
     let mut escaped = false;
-    for letter in text.chars() {
-        if letter == ',' && !escaped {
+    for character in text.chars() {
+        if character == ',' && !escaped {
             terms.push(String::new());
         } else if let Some(term) = terms.last_mut() {
-            term.push(letter);
+            term.push(character);
         }
-        // An escaped backslash does not escape the next letter.
-        escaped = letter == '\\' && !escaped;
+        // An escaped backslash does not escape the next character.
+        escaped = character == '\\' && !escaped;
     }
     terms.retain(|term| !term.is_empty());
     terms
 }
 
 fn unescape(text: &str) -> Result<String, Status> {
-    let mut letters = text.chars();
+    let mut characters = text.chars();
     let mut plain = String::with_capacity(text.len());
-    while let Some(letter) = letters.next() {
+    while let Some(character) = characters.next() {
         // Terms are split at unescaped commas, so only this character can remain.
-        if letter == '=' {
+        if character == '=' {
             // The real server prints the number of the character too.
-            let detail = format!("invalid field selector: unescaped character in value: {}", u32::from(letter));
+            let detail = format!("invalid field selector: unescaped character in value: {}", u32::from(character));
             return Err(Status::bad_request(detail));
         }
-        if letter != '\\' {
-            plain.push(letter);
+        if character != '\\' {
+            plain.push(character);
             continue;
         }
-        match letters.next() {
+        match characters.next() {
             Some(escaped @ ('\\' | ',' | '=')) => plain.push(escaped),
             other => {
                 let sequence: String = other.into_iter().collect();

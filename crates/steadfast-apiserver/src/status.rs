@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::cause::Cause;
+use crate::field_violation::FieldViolation;
 use crate::group_resource::GroupResource;
 
 /// Error of the Kubernetes API.
@@ -123,9 +123,9 @@ impl Status {
 
     /// Creates the status of a rejected object. `causes` are pairs of a field and a message.
     pub(crate) fn invalid(group: &str, kind: &str, name: &str, causes: &[(&str, String)]) -> Self {
-        let causes: Vec<Cause> = causes
+        let causes: Vec<FieldViolation> = causes
             .iter()
-            .map(|(field, detail)| Cause {
+            .map(|(field, detail)| FieldViolation {
                 reason: cause_reason(detail),
                 field: (*field).to_owned(),
                 message: detail.clone(),
@@ -135,7 +135,7 @@ impl Status {
     }
 
     /// Creates the status of a rejected object with its causes.
-    pub(crate) fn invalid_causes(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
+    pub(crate) fn invalid_causes(group: &str, kind: &str, name: &str, causes: &[FieldViolation]) -> Self {
         let qualified_kind = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         let mut violations: Vec<String> = Vec::new();
         for cause in causes {

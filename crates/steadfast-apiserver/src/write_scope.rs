@@ -2,7 +2,7 @@
 
 /// Part of an object that a write can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum WriteScope {
     /// The whole object, for writes that bypass the API.
     Whole,
     /// The object without its status, if the status is a subresource.

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use super::field_set::FieldSet;
-use super::items::{items_of, steps};
-use super::path::Step;
+use super::items::{elements, items_of};
+use super::path::PathElement;
 use crate::merging::types::{ListAtom, MapAtom, MergeStrategy, Shape, TypeRef};
 
 /// Added, changed and removed fields.
@@ -40,7 +40,7 @@ impl Difference {
         changed.union(&fields.intersection(&self.removed))
     }
 
-    fn walk(&mut self, type_ref: &TypeRef, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<Step>) {
+    fn walk(&mut self, type_ref: &TypeRef, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<PathElement>) {
         // Equal values have no difference below them. Most of a typical object ends here.
         if old.is_some() && old == new {
             return;
@@ -66,7 +66,13 @@ impl Difference {
     }
 
     /// Returns true if the value was compared as a whole.
-    fn compare_shape(&mut self, shape: &Shape, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<Step>) -> bool {
+    fn compare_shape(
+        &mut self,
+        shape: &Shape,
+        old: Option<&Value>,
+        new: Option<&Value>,
+        path: &mut Vec<PathElement>,
+    ) -> bool {
         match shape {
             Shape::Map(map) => {
                 let (before, after) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
@@ -90,7 +96,7 @@ impl Difference {
         }
     }
 
-    fn compare_leaf(&mut self, old: Option<&Value>, new: Option<&Value>, path: &[Step]) -> bool {
+    fn compare_leaf(&mut self, old: Option<&Value>, new: Option<&Value>, path: &[PathElement]) -> bool {
         if old.is_none() {
             self.added.insert(path);
         } else if new.is_none() {
@@ -106,28 +112,28 @@ impl Difference {
         map: &MapAtom,
         old: Option<&Map<String, Value>>,
         new: Option<&Map<String, Value>>,
-        path: &mut Vec<Step>,
+        path: &mut Vec<PathElement>,
     ) {
         let keys: BTreeSet<&String> = old.into_iter().chain(new).flat_map(Map::keys).collect();
         for key in keys {
             let (before, after) = (old.and_then(|old| old.get(key)), new.and_then(|new| new.get(key)));
-            path.push(Step::field(key));
+            path.push(PathElement::field(key));
             self.walk(map.field_type(key).unwrap_or(&TypeRef::Deduced), before, after, path);
             path.pop();
         }
     }
 
-    fn compare_items(&mut self, list: &ListAtom, old: &[Value], new: &[Value], path: &mut Vec<Step>) {
-        let mut items_by_step: BTreeMap<Step, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
-        for (step, item) in steps(list, old) {
-            items_by_step.entry(step).or_default().0.push(item);
+    fn compare_items(&mut self, list: &ListAtom, old: &[Value], new: &[Value], path: &mut Vec<PathElement>) {
+        let mut items_by_element: BTreeMap<PathElement, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
+        for (element, item) in elements(list, old) {
+            items_by_element.entry(element).or_default().0.push(item);
         }
         // Keyed items are compared by key, not by index: a moved item is not a change.
-        for (step, item) in steps(list, new) {
-            items_by_step.entry(step).or_default().1.push(item);
+        for (element, item) in elements(list, new) {
+            items_by_element.entry(element).or_default().1.push(item);
         }
-        for (step, (before, after)) in items_by_step {
-            path.push(step);
+        for (element, (before, after)) in items_by_element {
+            path.push(element);
             match (before.len(), after.len()) {
                 (0 | 1, 0 | 1) => self.walk(&list.item, before.first().copied(), after.first().copied(), path),
                 // Duplicates on both sides cannot be paired, so only their sequence is compared.

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::path::Step;
+use super::path::PathElement;
 
 /// A set of paths. The set can contain a path, its children, or both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct FieldSet(BTreeMap<Step, FieldSetNode>);
+pub(super) struct FieldSet(BTreeMap<PathElement, FieldSetNode>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct FieldSetNode {
@@ -27,7 +27,7 @@ impl FieldSet {
     pub(super) fn from_names(paths: &[&[&str]]) -> Self {
         let mut set = Self::default();
         for path in paths {
-            let path: Vec<Step> = path.iter().map(|name| Step::field(name)).collect();
+            let path: Vec<PathElement> = path.iter().map(|name| PathElement::field(name)).collect();
             set.insert(&path);
         }
         set
@@ -38,7 +38,7 @@ impl FieldSet {
     }
 
     /// Adds a path. The root itself is not tracked.
-    pub(super) fn insert(&mut self, path: &[Step]) {
+    pub(super) fn insert(&mut self, path: &[PathElement]) {
         let Some((first, rest)) = path.split_first() else { return };
         let node = match self.0.get_mut(first) {
             Some(node) => node,
@@ -51,14 +51,14 @@ impl FieldSet {
         }
     }
 
-    /// Returns whether the set contains a path of one step.
-    pub(super) fn contains_step(&self, step: &Step) -> bool {
-        self.0.get(step).is_some_and(|node| node.is_member)
+    /// Returns whether the set contains a path of one element.
+    pub(super) fn contains_element(&self, element: &PathElement) -> bool {
+        self.0.get(element).is_some_and(|node| node.is_member)
     }
 
-    /// Returns the set below a step.
-    pub(super) fn below(&self, step: &Step) -> Option<&Self> {
-        self.0.get(step).map(|node| &node.children).filter(|children| !children.is_empty())
+    /// Returns the set below an element.
+    pub(super) fn below(&self, element: &PathElement) -> Option<&Self> {
+        self.0.get(element).map(|node| &node.children).filter(|children| !children.is_empty())
     }
 
     pub(super) fn union(&self, other: &Self) -> Self {
@@ -69,13 +69,13 @@ impl FieldSet {
 
     /// Adds the paths of another set.
     pub(super) fn extend(&mut self, other: &Self) {
-        for (step, node) in &other.0 {
-            match self.0.get_mut(step) {
+        for (element, node) in &other.0 {
+            match self.0.get_mut(element) {
                 Some(own) => {
                     own.is_member |= node.is_member;
                     own.children.extend(&node.children);
                 }
-                None => drop(self.0.insert(step.clone(), node.clone())),
+                None => drop(self.0.insert(element.clone(), node.clone())),
             }
         }
     }
@@ -120,39 +120,39 @@ impl FieldSet {
         other: &Self,
         combine_nodes: impl Fn(&FieldSetNode, Option<&FieldSetNode>) -> Option<FieldSetNode>,
     ) -> Self {
-        let nodes = self.0.iter().filter_map(|(step, node)| {
-            let combined = combine_nodes(node, other.0.get(step)).filter(|node| !node.is_empty())?;
-            Some((step.clone(), combined))
+        let nodes = self.0.iter().filter_map(|(element, node)| {
+            let combined = combine_nodes(node, other.0.get(element)).filter(|node| !node.is_empty())?;
+            Some((element.clone(), combined))
         });
         Self(nodes.collect())
     }
 
-    /// Returns the set with every step changed by `map_step`.
+    /// Returns the set with every element changed by `map_element`.
     ///
-    /// `map_step` receives the step, its membership and the set below. It returns the new membership and the new set
-    /// below.
-    pub(super) fn map_steps(&self, map_step: &dyn Fn(&Step, bool, &Self) -> (bool, Self)) -> Self {
-        let nodes = self.0.iter().map(|(step, node)| {
-            let (is_member, children) = map_step(step, node.is_member, &node.children);
-            (step.clone(), FieldSetNode { is_member, children })
+    /// `map_element` receives the element, its membership and the set below. It returns the new membership and the new
+    /// set below.
+    pub(super) fn map_elements(&self, map_element: &dyn Fn(&PathElement, bool, &Self) -> (bool, Self)) -> Self {
+        let nodes = self.0.iter().map(|(element, node)| {
+            let (is_member, children) = map_element(element, node.is_member, &node.children);
+            (element.clone(), FieldSetNode { is_member, children })
         });
         Self(nodes.collect())
     }
 
     /// Returns all paths, each level before the levels below.
-    pub(super) fn paths(&self) -> Vec<Vec<Step>> {
+    pub(super) fn paths(&self) -> Vec<Vec<PathElement>> {
         let mut paths = Vec::new();
         self.collect(&mut Vec::new(), &mut paths);
         paths
     }
 
-    fn collect(&self, prefix: &mut Vec<Step>, paths: &mut Vec<Vec<Step>>) {
+    fn collect(&self, prefix: &mut Vec<PathElement>, paths: &mut Vec<Vec<PathElement>>) {
         // Members of a level precede deeper paths, as in structured-merge-diff.
-        for (step, _) in self.0.iter().filter(|(_, node)| node.is_member) {
-            paths.push([prefix.as_slice(), std::slice::from_ref(step)].concat());
+        for (element, _) in self.0.iter().filter(|(_, node)| node.is_member) {
+            paths.push([prefix.as_slice(), std::slice::from_ref(element)].concat());
         }
-        for (step, node) in &self.0 {
-            prefix.push(step.clone());
+        for (element, node) in &self.0 {
+            prefix.push(element.clone());
             node.children.collect(prefix, paths);
             prefix.pop();
         }
@@ -169,8 +169,8 @@ impl FieldSet {
         if is_member && !self.is_empty() {
             fields.insert(".".to_owned(), Value::Object(Map::new()));
         }
-        for (step, node) in &self.0 {
-            fields.insert(step.encode(), Value::Object(node.children.encode_level(node.is_member)));
+        for (element, node) in &self.0 {
+            fields.insert(element.encode(), Value::Object(node.children.encode_level(node.is_member)));
         }
         fields
     }
@@ -185,7 +185,7 @@ impl FieldSet {
             let below = value.as_object()?;
             let node =
                 FieldSetNode { is_member: below.is_empty() || below.contains_key("."), children: Self::decode(value)? };
-            set.0.insert(Step::decode(key)?, node);
+            set.0.insert(PathElement::decode(key)?, node);
         }
         Some(set)
     }

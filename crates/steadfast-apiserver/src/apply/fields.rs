@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::field_set::FieldSet;
-use super::items::{step_of, steps};
-use super::path::Step;
+use super::items::{element_of, elements};
+use super::path::PathElement;
 use crate::merging::types::{MapAtom, MergeStrategy, Shape, TypeRef};
 
 /// Returns the set of an object's fields.
@@ -16,14 +16,14 @@ pub(super) fn field_set(type_ref: &TypeRef, object: &Value) -> FieldSet {
     set
 }
 
-fn walk(type_ref: &TypeRef, value: &Value, path: &mut Vec<Step>, set: &mut FieldSet) {
+fn walk(type_ref: &TypeRef, value: &Value, path: &mut Vec<PathElement>, set: &mut FieldSet) {
     match type_ref.atom().shape(Some(value)) {
         Shape::Scalar(_) => set.insert(path),
         Shape::Map(map) if map.is_atomic => set.insert(path),
         Shape::List(list) if list.strategy == MergeStrategy::Atomic => set.insert(path),
         Shape::Map(map) => {
             for (key, below) in value.as_object().into_iter().flatten() {
-                path.push(Step::field(key));
+                path.push(PathElement::field(key));
                 walk(map.field_type(key).unwrap_or(&TypeRef::Deduced), below, path, set);
                 // An empty or unnamed member counts as a leaf: a manager can own no deeper field.
                 let is_leaf = below.is_null() || below.as_object().is_some_and(Map::is_empty);
@@ -34,13 +34,13 @@ fn walk(type_ref: &TypeRef, value: &Value, path: &mut Vec<Step>, set: &mut Field
             }
         }
         Shape::List(list) => {
-            let mut items: BTreeMap<Step, Vec<&Value>> = BTreeMap::new();
-            for (step, item) in steps(list, value.as_array().map(Vec::as_slice).unwrap_or_default()) {
+            let mut items: BTreeMap<PathElement, Vec<&Value>> = BTreeMap::new();
+            for (element, item) in elements(list, value.as_array().map(Vec::as_slice).unwrap_or_default()) {
                 // Items are grouped first: duplicates are known only at the end of the list.
-                items.entry(step).or_default().push(item);
+                items.entry(element).or_default().push(item);
             }
-            for (step, same_key_items) in items {
-                path.push(step);
+            for (element, same_key_items) in items {
+                path.push(element);
                 // Items with duplicate keys count as a whole, without their members.
                 if let [item] = same_key_items.as_slice() {
                     walk(&list.item, item, path, set);
@@ -56,12 +56,12 @@ fn walk(type_ref: &TypeRef, value: &Value, path: &mut Vec<Step>, set: &mut Field
 /// Adds the parents of all fields in the set. Structs themselves are not tracked.
 pub(super) fn with_parents(type_ref: &TypeRef, set: &FieldSet) -> FieldSet {
     let atom = type_ref.atom();
-    set.map_steps(&|step, is_member, below| match (step, &atom.map, &atom.list) {
-        (Step::Field(name), Some(map), _) => {
+    set.map_elements(&|element, is_member, below| match (element, &atom.map, &atom.list) {
+        (PathElement::Field(name), Some(map), _) => {
             let is_named_container = map.declared_fields.contains_key(name) && !below.is_empty();
             (is_member || is_named_container, with_parents(map.field_type(name).unwrap_or(&TypeRef::Deduced), below))
         }
-        (Step::Key(_), _, Some(list)) => (is_member, with_parents(&list.item, below)),
+        (PathElement::Key(_), _, Some(list)) => (is_member, with_parents(&list.item, below)),
         _ => (is_member, below.clone()),
     })
 }
@@ -73,10 +73,10 @@ pub(super) fn remove_fields(type_ref: &TypeRef, value: &Value, removed: &FieldSe
         Shape::Map(map) if !map.is_atomic => remove_map_fields(map, value.as_object()?, removed),
         Shape::List(list) if list.strategy != MergeStrategy::Atomic => {
             let remaining = value.as_array()?.iter().filter_map(|item| {
-                // An item without a path step has no owner, so no manager can remove the item.
-                let Ok(step) = step_of(list, item) else { return Some(item.clone()) };
-                match removed.below(&step) {
-                    _ if removed.contains_step(&step) => None,
+                // An item without a path element has no owner, so no manager can remove the item.
+                let Ok(element) = element_of(list, item) else { return Some(item.clone()) };
+                match removed.below(&element) {
+                    _ if removed.contains_element(&element) => None,
                     Some(below) => Some(remove_fields(&list.item, item, below).unwrap_or(Value::Null)),
                     None => Some(item.clone()),
                 }
@@ -92,11 +92,11 @@ pub(super) fn remove_fields(type_ref: &TypeRef, value: &Value, removed: &FieldSe
 fn remove_map_fields(map: &MapAtom, fields: &Map<String, Value>, removed: &FieldSet) -> Option<Value> {
     let mut remaining = Map::new();
     for (key, value) in fields {
-        let step = Step::field(key);
-        if removed.contains_step(&step) {
+        let element = PathElement::field(key);
+        if removed.contains_element(&element) {
             continue;
         }
-        let value = match removed.below(&step) {
+        let value = match removed.below(&element) {
             Some(below) => {
                 remove_fields(map.field_type(key).unwrap_or(&TypeRef::Deduced), value, below).unwrap_or(Value::Null)
             }

@@ -2,24 +2,24 @@
 
 use serde_json::Value;
 
-use super::path::Step;
+use super::path::PathElement;
 use crate::merging::types::{ListAtom, MergeStrategy};
 
-/// Returns the path step of an item in a merged list. The error is the real server's message.
-pub(super) fn step_of(list: &ListAtom, item: &Value) -> Result<Step, String> {
+/// Returns the path element of an item in a merged list. The error is the real server's message.
+pub(super) fn element_of(list: &ListAtom, item: &Value) -> Result<PathElement, String> {
     match &list.strategy {
         MergeStrategy::Atomic => Err("invalid indexing of non-associative list".to_owned()),
         MergeStrategy::Set => match item {
             Value::Object(_) => Err("associative list without keys has an element that's a map type".to_owned()),
             Value::Array(_) => Err("not supported: associative list with lists as elements".to_owned()),
             Value::Null => Err("associative list without keys has an element that's an explicit null".to_owned()),
-            scalar => Ok(Step::Value(scalar.clone())),
+            scalar => Ok(PathElement::Value(scalar.clone())),
         },
-        MergeStrategy::Keys(keys) => step_by_keys(list, keys, item),
+        MergeStrategy::Keys(keys) => element_by_keys(list, keys, item),
     }
 }
 
-fn step_by_keys(list: &ListAtom, keys: &[String], item: &Value) -> Result<Step, String> {
+fn element_by_keys(list: &ListAtom, keys: &[String], item: &Value) -> Result<PathElement, String> {
     let fields = match item {
         Value::Object(fields) => fields,
         Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
@@ -40,12 +40,12 @@ fn step_by_keys(list: &ListAtom, keys: &[String], item: &Value) -> Result<Step, 
             keys.join(" ")
         ));
     }
-    Ok(Step::Key(key_fields))
+    Ok(PathElement::Key(key_fields))
 }
 
-/// Returns the items of a list with their path steps. Items without a step are omitted.
-pub(super) fn steps<'a>(list: &ListAtom, items: &'a [Value]) -> Vec<(Step, &'a Value)> {
-    items.iter().filter_map(|item| Some((step_of(list, item).ok()?, item))).collect()
+/// Returns the items of a list with their path elements. Items without an element are omitted.
+pub(super) fn elements<'a>(list: &ListAtom, items: &'a [Value]) -> Vec<(PathElement, &'a Value)> {
+    items.iter().filter_map(|item| Some((element_of(list, item).ok()?, item))).collect()
 }
 
 /// Returns the items of a list; none for other values.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use super::items::{items_of, steps};
-use super::path::Step;
+use super::items::{elements, items_of};
+use super::path::PathElement;
 use crate::merging::types::{ListAtom, MergeStrategy, Shape, TypeRef};
 
 /// Merges the applied object into the live one. Returns `None` if both are absent, or if nothing remains.
@@ -53,55 +53,57 @@ pub(super) fn merged(type_ref: &TypeRef, live: Option<&Value>, applied: Option<&
 /// Merges list items in the order of the applied list. Items that only the live list contains stay next to their
 /// neighbours.
 fn merged_items(list: &ListAtom, live: &[Value], applied: &[Value]) -> Vec<Value> {
-    let (live, applied) = (steps(list, live), steps(list, applied));
-    let applied_steps: BTreeMap<&Step, usize> =
-        applied.iter().enumerate().map(|(index, (step, _))| (step, index)).collect();
-    let mut before: BTreeMap<&Step, Option<&Value>> = BTreeMap::new();
-    for (step, item) in &live {
+    let (live, applied) = (elements(list, live), elements(list, applied));
+    let applied_elements: BTreeMap<&PathElement, usize> =
+        applied.iter().enumerate().map(|(index, (element, _))| (element, index)).collect();
+    let mut before: BTreeMap<&PathElement, Option<&Value>> = BTreeMap::new();
+    for (element, item) in &live {
         // `None` marks a key that occurs twice. An applied item with this key is not merged with a live item.
-        before.entry(step).and_modify(|found| *found = None).or_insert(Some(item));
+        before.entry(element).and_modify(|found| *found = None).or_insert(Some(item));
     }
-    let mut shared_steps = applied.iter().map(|(step, _)| step).filter(|step| before.contains_key(step)).peekable();
-    let merge = |step: &Step, item: &Value| {
-        merged(&list.item, before.get(step).copied().flatten(), Some(item)).unwrap_or(Value::Null)
+    let mut shared_elements =
+        applied.iter().map(|(element, _)| element).filter(|element| before.contains_key(element)).peekable();
+    let merge = |element: &PathElement, item: &Value| {
+        merged(&list.item, before.get(element).copied().flatten(), Some(item)).unwrap_or(Value::Null)
     };
     let mut items = Vec::new();
-    let mut placed: BTreeSet<&Step> = BTreeSet::new();
+    let mut placed: BTreeSet<&PathElement> = BTreeSet::new();
     let (mut live_index, mut applied_index) = (0, 0);
     // Merges two orders: applied items keep their order, and other live items stay next to their
     // neighbours.
     while live_index < live.len() || applied_index < applied.len() {
-        if let (Some((step, _)), Some((applied_step, item))) = (live.get(live_index), applied.get(applied_index)) {
-            if step == applied_step {
-                placed.insert(step);
-                items.push(merge(step, item));
+        if let (Some((element, _)), Some((applied_element, item))) = (live.get(live_index), applied.get(applied_index))
+        {
+            if element == applied_element {
+                placed.insert(element);
+                items.push(merge(element, item));
                 (live_index, applied_index) = (live_index + 1, applied_index + 1);
-                shared_steps.next();
+                shared_elements.next();
                 continue;
             }
             // The applied list contains the live item at a later position, and the applied order takes precedence.
-            if applied_steps.contains_key(step) && shared_steps.peek().is_some_and(|next| *next != step) {
+            if applied_elements.contains_key(element) && shared_elements.peek().is_some_and(|next| *next != element) {
                 live_index += 1;
                 continue;
             }
         }
-        if let Some((step, item)) = live.get(live_index) {
-            if !applied_steps.contains_key(step) {
+        if let Some((element, item)) = live.get(live_index) {
+            if !applied_elements.contains_key(element) {
                 items.push((*item).clone());
                 live_index += 1;
                 continue;
             }
             // An item that the applied order has already placed must not appear again.
-            if placed.contains(step) {
+            if placed.contains(element) {
                 live_index += 1;
             }
         }
-        if let Some((step, item)) = applied.get(applied_index) {
-            placed.insert(step);
-            items.push(merge(step, item));
+        if let Some((element, item)) = applied.get(applied_index) {
+            placed.insert(element);
+            items.push(merge(element, item));
             applied_index += 1;
-            if shared_steps.peek().is_some_and(|next| *next == step) {
-                shared_steps.next();
+            if shared_elements.peek().is_some_and(|next| *next == element) {
+                shared_elements.next();
             }
         }
     }

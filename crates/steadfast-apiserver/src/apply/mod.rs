@@ -26,7 +26,7 @@ use crate::merging::{self, TypeRef};
 use crate::metadata::{self, MANAGED_FIELDS};
 use crate::resources::ServedResource;
 use crate::status::Status;
-use crate::write_scope::{FieldManager, Part};
+use crate::write_scope::{FieldManager, WriteScope};
 use compare::Difference;
 use field_set::FieldSet;
 use managed::{Manager, Managers, Operation};
@@ -42,7 +42,7 @@ const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-config
 /// Field management of one write to one object.
 pub(crate) struct FieldManagement<'a> {
     resource: &'a ServedResource,
-    part: Part,
+    write_scope: WriteScope,
     /// Version of the write.
     version: &'a str,
     manager: &'a FieldManager,
@@ -54,12 +54,12 @@ impl<'a> FieldManagement<'a> {
     /// Creates the field management of a write.
     pub(crate) fn new(
         resource: &'a ServedResource,
-        part: Part,
+        write_scope: WriteScope,
         version: &'a str,
         manager: &'a FieldManager,
         now: &'a str,
     ) -> Self {
-        Self { resource, part, version, manager, now }
+        Self { resource, write_scope, version, manager, now }
     }
 
     /// Sets the managers of a new object.
@@ -88,7 +88,7 @@ impl<'a> FieldManagement<'a> {
         }
         let before = live.pointer(MANAGED_FIELDS);
         let old = self.managers(before);
-        let mut managers = if self.part == Part::Status {
+        let mut managers = if self.write_scope == WriteScope::Status {
             old
         } else if Managers::are_reset_by(sent_managers, self.resource.is_custom) {
             Managers::default()
@@ -131,7 +131,7 @@ impl<'a> FieldManagement<'a> {
         if live.is_some() {
             metadata::set(&mut plain_live, "managedFields", None);
         }
-        let ignored = reset::unchangeable_fields(self.resource, self.version, self.part);
+        let ignored = reset::unchangeable_fields(self.resource, self.version, self.write_scope);
         let api_version = self.api_version();
         let field_update = |operation| FieldUpdate {
             type_ref: &type_ref,
@@ -217,12 +217,12 @@ impl<'a> FieldManagement<'a> {
             return;
         }
         let (ignored, no_fields) =
-            (reset::unchangeable_fields(self.resource, self.version, self.part), FieldSet::default());
+            (reset::unchangeable_fields(self.resource, self.version, self.write_scope), FieldSet::default());
         let field_update = FieldUpdate {
             type_ref: &type_ref,
             ignored: &ignored,
             // A real server ignores these fields for managers of other versions only in writes of the status.
-            ignored_in_other_versions: if self.part == Part::Status { &ignored } else { &no_fields },
+            ignored_in_other_versions: if self.write_scope == WriteScope::Status { &ignored } else { &no_fields },
             manager: Manager::new(&self.manager.name, Operation::Update, &self.api_version(), self.subresource()),
             api_version: &self.api_version(),
             now: self.now,
@@ -272,7 +272,7 @@ impl<'a> FieldManagement<'a> {
     }
 
     fn subresource(&self) -> &'static str {
-        if self.part == Part::Status { "status" } else { self.manager.subresource }
+        if self.write_scope == WriteScope::Status { "status" } else { self.manager.subresource }
     }
 
     fn check_applied(&self, applied: &Value) -> Result<(), Status> {

@@ -5,9 +5,9 @@ use std::fmt::{self, Write};
 
 use serde_json::{Map, Value};
 
-/// Step of a path.
+/// Element of a path.
 #[derive(Clone, Debug)]
-pub(super) enum Step {
+pub(super) enum PathElement {
     /// A field of a struct or a key of a map.
     Field(String),
     /// An item of a list by its keys, in sorted order.
@@ -18,12 +18,12 @@ pub(super) enum Step {
     Index(i64),
 }
 
-impl Step {
+impl PathElement {
     pub(super) fn field(name: &str) -> Self {
         Self::Field(name.to_owned())
     }
 
-    /// Encodes the step for `FieldsV1`.
+    /// Encodes the element for `FieldsV1`.
     pub(super) fn encode(&self) -> String {
         match self {
             Self::Field(name) => format!("f:{name}"),
@@ -61,7 +61,7 @@ impl Step {
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for PathElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Field(name) => write!(f, ".{name}"),
@@ -79,7 +79,7 @@ impl fmt::Display for Step {
     }
 }
 
-impl Ord for Step {
+impl Ord for PathElement {
     fn cmp(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Self::Field(one), Self::Field(other)) => one.cmp(other),
@@ -96,31 +96,31 @@ impl Ord for Step {
     }
 }
 
-impl PartialOrd for Step {
+impl PartialOrd for PathElement {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Step {
+impl PartialEq for PathElement {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Step {}
+impl Eq for PathElement {}
 
 /// Encodes compact JSON with escaped HTML characters, like the library of a real server.
 fn escaped_json(value: &Value) -> String {
     let mut escaped = String::new();
-    for letter in value.to_string().chars() {
-        match letter {
+    for character in value.to_string().chars() {
+        match character {
             // Go's JSON encoder escapes these characters for HTML.
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
                 // Writing to a String cannot fail.
-                let _ = write!(escaped, "\\u{:04x}", u32::from(letter));
+                let _ = write!(escaped, "\\u{:04x}", u32::from(character));
             }
-            letter => escaped.push(letter),
+            character => escaped.push(character),
         }
     }
     escaped
@@ -152,21 +152,21 @@ fn compare_values(one: &Value, other: &Value) -> Ordering {
 }
 
 /// Formats a path for errors: `.spec.containers[name="main"].image`.
-pub(super) fn path_text(path: &[Step]) -> String {
-    path.iter().map(Step::to_string).collect()
+pub(super) fn path_text(path: &[PathElement]) -> String {
+    path.iter().map(PathElement::to_string).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::Step;
+    use super::PathElement;
 
     #[test]
     fn html_escaped_keys_round_trip() {
-        let step = Step::Key(vec![("name".to_owned(), json!("A<B&C"))]);
-        assert_eq!(step.encode(), r#"k:{"name":"A\u003cB\u0026C"}"#);
-        assert_eq!(Step::decode(&step.encode()), Some(step));
-        assert_eq!(Step::Value(json!(">")).encode(), r#"v:"\u003e""#);
+        let element = PathElement::Key(vec![("name".to_owned(), json!("A<B&C"))]);
+        assert_eq!(element.encode(), r#"k:{"name":"A\u003cB\u0026C"}"#);
+        assert_eq!(PathElement::decode(&element.encode()), Some(element));
+        assert_eq!(PathElement::Value(json!(">")).encode(), r#"v:"\u003e""#);
     }
 }

@@ -2,18 +2,18 @@
 
 use super::field_set::FieldSet;
 use crate::resources::ServedResource;
-use crate::write_scope::Part;
+use crate::write_scope::WriteScope;
 
 /// Returns the fields that a write to this part of an object keeps unchanged.
-pub(super) fn unchangeable_fields(resource: &ServedResource, version: &str, part: Part) -> FieldSet {
+pub(super) fn unchangeable_fields(resource: &ServedResource, version: &str, write_scope: WriteScope) -> FieldSet {
     let name = (resource.name.group(), resource.name.resource());
-    match part {
-        Part::Main if name == ("certificates.k8s.io", "certificatesigningrequests") => {
+    match write_scope {
+        WriteScope::Main if name == ("certificates.k8s.io", "certificatesigningrequests") => {
             FieldSet::from_names(&[&["spec"], &["status"]])
         }
-        Part::Main if resource.has_status(version) => FieldSet::from_names(&[&["status"]]),
-        Part::Main | Part::Whole => FieldSet::default(),
-        Part::Status => match name {
+        WriteScope::Main if resource.has_status(version) => FieldSet::from_names(&[&["status"]]),
+        WriteScope::Main | WriteScope::Whole => FieldSet::default(),
+        WriteScope::Status => match name {
             ("", "pods") => {
                 FieldSet::from_names(&[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]])
             }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::FieldManagement;
 use super::field_set::FieldSet;
 use super::managed::{ManagedFields, Manager, Managers, Operation};
-use super::path::Step;
+use super::path::PathElement;
 
 impl FieldManagement<'_> {
     /// Transfers the ownership of `replicas` to the manager that scaled. As on a real server, `replicas` without an
@@ -48,8 +48,8 @@ fn replica_count<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
 }
 
 fn path_field_set(path: &str) -> FieldSet {
-    let steps: Vec<Step> = path.trim_start_matches('.').split('.').map(Step::field).collect();
+    let elements: Vec<PathElement> = path.trim_start_matches('.').split('.').map(PathElement::field).collect();
     let mut set = FieldSet::default();
-    set.insert(&steps);
+    set.insert(&elements);
     set
 }

@@ -14,7 +14,7 @@ use crate::merging::{as_struct, trim};
 use crate::metadata::MANAGED_FIELDS;
 use crate::resources::{Registry, ServedResource};
 use crate::status::Status;
-use crate::write_scope::{FieldManager, Part};
+use crate::write_scope::{FieldManager, WriteScope};
 
 fn decoded_set(fields: &Value) -> FieldSet {
     FieldSet::decode(fields).expect("a valid field set")
@@ -41,7 +41,7 @@ fn apply(live: Option<&Value>, name: &str, force: bool, second: u8, fields: &Val
     applied["kind"] = "ConfigMap".into();
     let (resource, manager) = (config_map_resource(), manager(name, force));
     let now = format!("2026-01-01T00:00:{second:02}Z");
-    FieldManagement::new(&resource, Part::Main, "v1", &manager, &now).apply(live, &applied)
+    FieldManagement::new(&resource, WriteScope::Main, "v1", &manager, &now).apply(live, &applied)
 }
 
 fn named_managers(object: &Value) -> Vec<(String, Value)> {
@@ -252,7 +252,7 @@ fn oldest_updating_managers_are_merged() {
         object["data"][format!("k{number:02}")] = "v".into();
         let manager = manager(&format!("m{number:02}"), false);
         let now = format!("2026-01-01T00:00:{number:02}Z");
-        let field_management = FieldManagement::new(&resource, Part::Main, "v1", &manager, &now);
+        let field_management = FieldManagement::new(&resource, WriteScope::Main, "v1", &manager, &now);
         if number == 0 {
             field_management.create(None, &mut object);
         } else {

@@ -14,7 +14,7 @@ use super::validate;
 use crate::merging::types::TypeRef;
 
 /// Fields that no manager owns: the identity of an object, and the metadata that the server sets.
-static SERVER_OWNED: LazyLock<FieldSet> = LazyLock::new(|| {
+static UNOWNED_FIELDS: LazyLock<FieldSet> = LazyLock::new(|| {
     FieldSet::from_names(&[
         &["apiVersion"],
         &["kind"],
@@ -85,7 +85,7 @@ impl FieldUpdate<'_> {
         }
         managers.0.retain(|_, managed| !managed.fields.is_empty());
         // No manager owns the identity of an object, or the metadata that the server sets.
-        let fields = difference.modified.union(&difference.added).difference(&SERVER_OWNED);
+        let fields = difference.modified.union(&difference.added).difference(&UNOWNED_FIELDS);
         if fields.is_empty() {
             return Ok(());
         }
@@ -133,7 +133,7 @@ impl FieldUpdate<'_> {
         // A forced apply takes the fields from the other managers.
         remove_from_others(managers, &difference, &conflicts, &self.manager);
         if let Some(managed) = managers.0.get_mut(&self.manager) {
-            managed.fields = managed.fields.difference(&SERVER_OWNED);
+            managed.fields = managed.fields.difference(&UNOWNED_FIELDS);
             // The time only changes with the object, so a repeated apply creates no new version.
             if *live != new {
                 managed.time = Some(self.now.to_owned());

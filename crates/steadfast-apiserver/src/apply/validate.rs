@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::items::step_of;
-use super::path::Step;
+use super::items::element_of;
+use super::path::PathElement;
 use crate::merging::types::{MergeStrategy, ScalarAtom, Shape, TypeRef};
 
 /// Returns all violations, with the messages of the real server; `None` if the object is valid.
@@ -69,20 +69,20 @@ fn walk(type_ref: &TypeRef, value: &Value, path: &str, duplicates: Duplicates, v
             };
             let mut seen = BTreeSet::new();
             for (index, item) in items.iter().enumerate() {
-                let step = if list.strategy == MergeStrategy::Atomic {
-                    Step::Index(i64::try_from(index).unwrap_or(i64::MAX))
+                let element = if list.strategy == MergeStrategy::Atomic {
+                    PathElement::Index(i64::try_from(index).unwrap_or(i64::MAX))
                 } else {
-                    match step_of(list, item) {
-                        Ok(step) => step,
+                    match element_of(list, item) {
+                        Ok(element) => element,
                         Err(detail) => {
                             violations.push(format!("{path}: element {index}: {detail}"));
                             return;
                         }
                     }
                 };
-                let item_path = format!("{path}{step}");
-                if !seen.insert(step.clone()) && duplicates == Duplicates::Rejected {
-                    violations.push(format!("{path}: duplicate entries for key {step}"));
+                let item_path = format!("{path}{element}");
+                if !seen.insert(element.clone()) && duplicates == Duplicates::Rejected {
+                    violations.push(format!("{path}: duplicate entries for key {element}"));
                 }
                 walk(&list.item, item, &item_path, duplicates, violations);
             }

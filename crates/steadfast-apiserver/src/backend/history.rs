@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::{Backend, ChangeBatch, ChangesQuery, ListPage, ListQuery, WatchPosition};
 use crate::resources::{GroupResource, Registry, ServedResource};
 use crate::status::Status;
-use crate::storage::{Cache, Change, ObjectKey, Source, State, Store};
+use crate::storage::{Cache, Change, ObjectKey, ReadSource, State, Store};
 
 /// The embedded history, as one replica serves it.
 #[derive(Debug)]
@@ -99,8 +99,8 @@ impl Backend for HistoryBackend {
         self.store.read(|state| {
             let cache = &state.caches[self.replica];
             let last_revision = match query.source {
-                Source::Cache => cache.applied_revision,
-                Source::Etcd => cache.frozen_at.unwrap_or(state.revision()),
+                ReadSource::Cache => cache.applied_revision,
+                ReadSource::Etcd => cache.frozen_at.unwrap_or(state.revision()),
             };
             let name = query.resource.storage_resource();
             // A changed definition is served as a new resource. Streams of the previous one end.

@@ -20,7 +20,7 @@ use crate::records::Verb;
 use crate::resources;
 use crate::selector::Selector;
 use crate::status::Status;
-use crate::write_scope::Part;
+use crate::write_scope::WriteScope;
 
 /// Responds to a request. `request` has the body; all other parts are read from `context`.
 pub(super) async fn respond(
@@ -138,10 +138,10 @@ async fn respond_for_target(
     if let Some(found) = path.subresource.as_deref().and_then(|name| subresources::find(&target, name)) {
         return subresources::respond(exchange, found, &target, path, context, request.into_body()).await;
     }
-    let part = match path.subresource.as_deref() {
-        None => Part::Main,
-        Some("status") if target.resource.has_status(&target.version) => Part::Status,
-        Some("scale") if target.resource.scale(&target.version).is_some() => Part::Main,
+    let write_scope = match path.subresource.as_deref() {
+        None => WriteScope::Main,
+        Some("status") if target.resource.has_status(&target.version) => WriteScope::Status,
+        Some("scale") if target.resource.scale(&target.version).is_some() => WriteScope::Main,
         Some(_) if target.resource.is_custom => {
             return Err(Status::not_found(&target.resource.name, path.name.as_deref().unwrap_or_default()));
         }
@@ -183,7 +183,7 @@ async fn respond_for_target(
             let write = write::WriteRequest {
                 target: &target,
                 name: path.name.as_deref().unwrap_or_default(),
-                part,
+                write_scope,
                 query,
                 content_type,
                 user_agent: context.header(&header::USER_AGENT),

@@ -4,7 +4,7 @@ use std::num::{IntErrorKind, ParseIntError};
 use std::time::Duration;
 
 use super::route::percent_decode;
-use crate::cause::Cause;
+use crate::field_violation::FieldViolation;
 use crate::status::Status;
 use crate::storage::FieldValidation;
 
@@ -75,7 +75,7 @@ impl Query {
             "Strict" => Ok(FieldValidation::Strict),
             other => {
                 let supported = ["", "Ignore", "Strict", "Warn"].map(str::to_owned);
-                let cause = Cause::not_supported("fieldValidation", &other.into(), &supported);
+                let cause = FieldViolation::not_supported("fieldValidation", &other.into(), &supported);
                 Err(Status::invalid_causes("meta.k8s.io", options, "", &[cause]))
             }
         }

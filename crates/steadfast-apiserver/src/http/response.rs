@@ -172,11 +172,11 @@ impl ApiResponse {
 fn warning_value(text: &str) -> HeaderValue {
     // 299 is the code of miscellaneous persistent warnings (RFC 7234, 5.5.7).
     let mut value = "299 - \"".to_owned();
-    for letter in text.chars().filter(|letter| !letter.is_control()) {
-        if matches!(letter, '"' | '\\') {
+    for character in text.chars().filter(|character| !character.is_control()) {
+        if matches!(character, '"' | '\\') {
             value.push('\\');
         }
-        value.push(letter);
+        value.push(character);
     }
     value.push('"');
     HeaderValue::try_from(value).unwrap_or_else(|_| HeaderValue::from_static("299 - \"a warning\""))

@@ -16,7 +16,7 @@ use super::target::Target;
 use crate::clock::Clock;
 use crate::status::Status;
 use crate::storage::{Deletion, Modification, ObjectKey, Patch, RequestProperties, WriteTarget};
-use crate::write_scope::Part;
+use crate::write_scope::WriteScope;
 
 /// Lifetime of a token without `expirationSeconds`, as on a real server.
 const DEFAULT_TOKEN_SECONDS: i64 = 3600;
@@ -76,7 +76,7 @@ pub(super) async fn respond(
         resource: std::sync::Arc::clone(&target.resource),
         namespace: target.namespace.clone().unwrap_or_default(),
         name: name.to_owned(),
-        part: Part::Main,
+        write_scope: WriteScope::Main,
         is_dry_run: context.query.text("dryRun") == "All",
         request: RequestProperties::default(),
     };
@@ -128,7 +128,7 @@ fn bind(exchange: &Exchange, write_target: &WriteTarget, binding: &Value) -> Res
         ));
     }
     // The write bypasses the checks of an update, which cannot assign a pod.
-    let write_target = &WriteTarget { part: Part::Whole, ..write_target.clone() };
+    let write_target = &WriteTarget { write_scope: WriteScope::Whole, ..write_target.clone() };
     exchange.write(|state| {
         // The node is checked within the write, so that two schedulers cannot bind a pod concurrently.
         let pod =

@@ -27,7 +27,7 @@ use crate::protobuf;
 use crate::records::Transfer;
 use crate::selector::Selector;
 use crate::status::Status;
-use crate::storage::{Change, Source};
+use crate::storage::{Change, ReadSource};
 use crate::streams::StreamControl;
 
 /// Time between a watch's last bookmark and its end.
@@ -37,7 +37,7 @@ const MAX_BATCH_CHANGES: usize = 256;
 
 /// Start of a watch.
 struct WatchStart {
-    source: Source,
+    source: ReadSource,
     /// Events above this revision are sent.
     after_revision: u64,
     /// Objects sent first, as `ADDED`.
@@ -155,17 +155,17 @@ async fn determine_start(
         };
         // A streamed list waits until the watch cache has reached the version.
         let reached = read::revision_not_older_than(exchange, version).await.map_err(WatchRejection::InStream)?;
-        return from_objects(exchange, target, selector, Source::Cache, reached, true).await;
+        return from_objects(exchange, target, selector, ReadSource::Cache, reached, true).await;
     }
     match options.version {
         // An unset version is a consistent read, followed by the changes.
         None if requested_initial_events.is_none() => {
             backend.confirm_newest_revision().await.map_err(WatchRejection::Plain)?;
-            from_objects(exchange, target, selector, Source::Etcd, backend.newest_revision(), announces_end).await
+            from_objects(exchange, target, selector, ReadSource::Etcd, backend.newest_revision(), announces_end).await
         }
         // Version `0` accepts the state of the cache at any age.
         Some(0) if requested_initial_events.is_none() => {
-            from_objects(exchange, target, selector, Source::Cache, backend.cached_revision(), announces_end).await
+            from_objects(exchange, target, selector, ReadSource::Cache, backend.cached_revision(), announces_end).await
         }
         // `sendInitialEvents=false` without a version starts at the current state of the cache.
         None | Some(0) => {
@@ -182,7 +182,7 @@ async fn determine_start(
 
 fn from_position(WatchPosition { after_revision, bookmark_floor }: WatchPosition) -> WatchStart {
     WatchStart {
-        source: Source::Cache,
+        source: ReadSource::Cache,
         after_revision,
         initial_objects: VecDeque::new(),
         announce_end: false,
@@ -194,7 +194,7 @@ async fn from_objects(
     exchange: &Exchange,
     target: &Target,
     selector: &Selector,
-    source: Source,
+    source: ReadSource,
     revision: u64,
     announce_end: bool,
 ) -> Result<WatchStart, WatchRejection> {
@@ -228,7 +228,7 @@ struct WatchStream {
     namespace: Option<String>,
     selector: Selector,
     rendering: Rendering,
-    source: Source,
+    source: ReadSource,
     /// All events up to this revision were sent, or did not concern this watch.
     cursor: u64,
     /// Revision of the last change that was read, even if the watch did not select it. Starts at the start revision.

@@ -93,9 +93,9 @@ impl<'t> PathParser<'t> {
     }
 
     fn next(&mut self) -> Option<char> {
-        let letter = self.peek()?;
-        self.position += letter.len_utf8();
-        Some(letter)
+        let character = self.peek()?;
+        self.position += character.len_utf8();
+        Some(character)
     }
 
     fn take_prefix(&mut self, prefix: &str) -> bool {
@@ -134,10 +134,12 @@ impl<'t> PathParser<'t> {
                 Some('[') => self.brackets(&mut nodes)?,
                 Some(quote @ ('"' | '\'')) => nodes.push(self.quoted(quote)?),
                 Some('.') => nodes.push(self.field()),
-                Some(letter) if matches!(letter, '+' | '-') || letter.is_ascii_digit() => nodes.push(self.number()?),
-                Some(letter) if is_word(letter) => nodes.push(self.word()),
-                Some(letter) => {
-                    return Err(self.error(format!("unrecognized character in action: {letter:?}")));
+                Some(character) if matches!(character, '+' | '-') || character.is_ascii_digit() => {
+                    nodes.push(self.number()?)
+                }
+                Some(character) if is_word(character) => nodes.push(self.word()),
+                Some(character) => {
+                    return Err(self.error(format!("unrecognized character in action: {character:?}")));
                 }
             }
         }
@@ -158,9 +160,9 @@ impl<'t> PathParser<'t> {
     /// Parses a name after a dot, up to a terminator that is not escaped by a backslash.
     fn field(&mut self) -> Node {
         let from = self.position;
-        while let Some(letter) = self.peek().filter(|letter| !is_terminator(*letter)) {
+        while let Some(character) = self.peek().filter(|character| !is_terminator(*character)) {
             self.next();
-            if letter == '\\' {
+            if character == '\\' {
                 self.next();
             }
         }
@@ -172,7 +174,7 @@ impl<'t> PathParser<'t> {
     }
 
     fn word(&mut self) -> Node {
-        while self.peek().is_some_and(|letter| !is_terminator(letter)) {
+        while self.peek().is_some_and(|character| !is_terminator(character)) {
             self.next();
         }
         match self.node_text() {
@@ -183,7 +185,7 @@ impl<'t> PathParser<'t> {
     }
 
     fn number(&mut self) -> Result<Node, ParseError> {
-        while self.peek().is_some_and(|letter| letter == '.' || letter.is_ascii_digit()) {
+        while self.peek().is_some_and(|character| character == '.' || character.is_ascii_digit()) {
             self.next();
         }
         let text = self.node_text();
@@ -201,7 +203,7 @@ impl<'t> PathParser<'t> {
                 None | Some('\n') => return Err(self.error("unterminated quoted string")),
                 // A preceding backslash escapes the quote. An escaped backslash in front of the quote is not
                 // recognised.
-                Some(letter) if letter == quote && !self.text[..self.position - 1].ends_with('\\') => break,
+                Some(character) if character == quote && !self.text[..self.position - 1].ends_with('\\') => break,
                 Some(_) => {}
             }
         }
@@ -271,10 +273,10 @@ impl<'t> PathParser<'t> {
         loop {
             match self.next() {
                 None | Some('\n') => return Err(self.error("unterminated filter")),
-                Some(letter @ ('"' | '\'')) => match quote {
-                    None => quote = Some(letter),
+                Some(character @ ('"' | '\'')) => match quote {
+                    None => quote = Some(character),
                     Some(opening_quote)
-                        if opening_quote == letter && !self.text[..self.position - 1].ends_with('\\') =>
+                        if opening_quote == character && !self.text[..self.position - 1].ends_with('\\') =>
                     {
                         is_closed = true;
                     }
@@ -301,21 +303,21 @@ impl<'t> PathParser<'t> {
     }
 }
 
-/// Returns the left operand, the operator and the right operand, none of them empty. All consecutive letters of `!<>=`
-/// form the operator.
+/// Returns the left operand, the operator and the right operand, none of them empty. All consecutive characters of
+/// `!<>=` form the operator.
 fn comparison(text: &str) -> Option<(&str, &str, &str)> {
-    let is_operator = |letter: char| matches!(letter, '!' | '<' | '>' | '=');
+    let is_operator = |character: char| matches!(character, '!' | '<' | '>' | '=');
     // A leading operator has no left operand.
     let start = text.find(is_operator).filter(|start| *start > 0)?;
     let rest = &text[start..];
-    let length = rest.find(|letter| !is_operator(letter)).unwrap_or(rest.len() - 1);
+    let length = rest.find(|character| !is_operator(character)).unwrap_or(rest.len() - 1);
     (length > 0).then(|| (&text[..start], &rest[..length], &rest[length..]))
 }
 
-fn is_terminator(letter: char) -> bool {
-    matches!(letter, ' ' | '\t' | '\r' | '\n' | '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}')
+fn is_terminator(character: char) -> bool {
+    matches!(character, ' ' | '\t' | '\r' | '\n' | '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}')
 }
 
-fn is_word(letter: char) -> bool {
-    letter == '_' || letter.is_alphanumeric()
+fn is_word(character: char) -> bool {
+    character == '_' || character.is_alphanumeric()
 }

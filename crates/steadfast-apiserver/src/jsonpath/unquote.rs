@@ -7,18 +7,18 @@ pub(super) fn unquote(quoted: &str) -> Option<String> {
     // Bytes are decoded instead of characters: `\xff` is a byte, and need not be a valid character.
     let mut bytes = Vec::with_capacity(inner.len());
     let mut rest = inner.chars();
-    while let Some(letter) = rest.next() {
-        match letter {
+    while let Some(character) = rest.next() {
+        match character {
             '\\' => escape(&mut rest, quote, &mut bytes)?,
-            letter if letter == quote => return None,
-            letter => push(&mut bytes, letter),
+            character if character == quote => return None,
+            character => push(&mut bytes, character),
         }
     }
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn push(bytes: &mut Vec<u8>, letter: char) {
-    bytes.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+fn push(bytes: &mut Vec<u8>, character: char) {
+    bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
 }
 
 fn escape(rest: &mut std::str::Chars<'_>, quote: char, bytes: &mut Vec<u8>) -> Option<()> {

@@ -288,9 +288,9 @@ fn with_first_letters(value: &Value, convert_letter: fn(&char) -> char) -> Value
     match value {
         Value::Object(fields) => {
             let renamed = fields.iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| {
-                let mut letters = name.chars();
-                let first: String = letters.next().iter().map(convert_letter).collect();
-                (first + letters.as_str(), with_first_letters(value, convert_letter))
+                let mut characters = name.chars();
+                let first: String = characters.next().iter().map(convert_letter).collect();
+                (first + characters.as_str(), with_first_letters(value, convert_letter))
             });
             renamed.collect::<Map<_, _>>().into()
         }

@@ -245,7 +245,7 @@ pub(crate) fn by_priority(one: &str, other: &str) -> Ordering {
 /// Returns the stability of a version, its number, and the number of its alpha or beta.
 fn stability(version: &str) -> Option<(u8, u64, u64)> {
     let rest = version.strip_prefix('v')?;
-    let end = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
+    let end = rest.find(|character: char| !character.is_ascii_digit()).unwrap_or(rest.len());
     let (major, rest) = rest.split_at(end);
     let major = number_without_leading_zero(major)?;
     if rest.is_empty() {

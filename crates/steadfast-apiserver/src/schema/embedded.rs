@@ -3,17 +3,17 @@
 use serde_json::Value;
 
 use super::{Schema, structural};
-use crate::cause::Cause;
+use crate::field_violation::FieldViolation;
 
 impl Schema {
     /// Returns a cause for each embedded object without a valid `apiVersion` or `kind`.
-    pub(crate) fn embedded_object_causes(&self, object: &Value) -> Vec<Cause> {
+    pub(crate) fn embedded_object_causes(&self, object: &Value) -> Vec<FieldViolation> {
         let mut causes = Vec::new();
         self.collect_embedded_causes("", object, &mut causes);
         causes
     }
 
-    fn collect_embedded_causes(&self, path: &str, value: &Value, causes: &mut Vec<Cause>) {
+    fn collect_embedded_causes(&self, path: &str, value: &Value, causes: &mut Vec<FieldViolation>) {
         match value {
             Value::Object(fields) => {
                 if self.embedded_resource {
@@ -40,29 +40,29 @@ impl Schema {
     }
 }
 
-fn identity(path: &str, value: &Value, causes: &mut Vec<Cause>) {
+fn identity(path: &str, value: &Value, causes: &mut Vec<FieldViolation>) {
     for key in ["apiVersion", "kind"] {
         let field = format!("{path}.{key}");
         match value.get(key) {
-            None => causes.push(Cause::required(field, "")),
+            None => causes.push(FieldViolation::required(field, "")),
             Some(Value::String(text)) if text.is_empty() => {
-                causes.push(Cause::invalid(field, &"".into(), "must not be empty"));
+                causes.push(FieldViolation::invalid(field, &"".into(), "must not be empty"));
             }
             Some(Value::String(text)) if key == "kind" => {
                 if let Some(detail) = structural::label_error(&text.to_lowercase()) {
                     let detail = format!("may have mixed case, but should otherwise match: {detail}");
-                    causes.push(Cause::invalid(field, &text.as_str().into(), &detail));
+                    causes.push(FieldViolation::invalid(field, &text.as_str().into(), &detail));
                 }
             }
             Some(Value::String(text)) if text.matches('/').count() > 1 => {
-                causes.push(Cause::invalid(
+                causes.push(FieldViolation::invalid(
                     field,
                     &text.as_str().into(),
                     &format!("unexpected GroupVersion string: {text}"),
                 ));
             }
             Some(Value::String(_)) => {}
-            Some(other) => causes.push(Cause::invalid(field, other, "must be a string")),
+            Some(other) => causes.push(FieldViolation::invalid(field, other, "must be a string")),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::cause::Cause;
+use crate::field_violation::FieldViolation;
 use crate::go;
 
 /// Findings so far, and the number of passed checks. Among invalid alternatives, only the one with the most passed
@@ -39,7 +39,7 @@ impl Findings {
     }
 
     /// Converts the findings to causes of a rejection. `prefix` is the path of the validated value.
-    pub(super) fn causes(self, prefix: &str) -> Vec<Cause> {
+    pub(super) fn causes(self, prefix: &str) -> Vec<FieldViolation> {
         self.findings.into_iter().map(|finding| finding.cause(prefix)).collect()
     }
 }
@@ -85,7 +85,7 @@ impl Finding {
         Self::new(FindingKind::Type, path, actual.into(), message)
     }
 
-    fn cause(self, prefix: &str) -> Cause {
+    fn cause(self, prefix: &str) -> FieldViolation {
         let path = self.path.strip_prefix('.').unwrap_or(&self.path);
         let root_path = if prefix.is_empty() { "<nil>" } else { prefix };
         let field = match (path, prefix) {
@@ -94,25 +94,25 @@ impl Finding {
             (path, prefix) => format!("{prefix}.{path}"),
         };
         match self.kind {
-            FindingKind::Type => Cause::new(
+            FindingKind::Type => FieldViolation::new(
                 "FieldValueTypeInvalid",
                 field,
                 go::field_error("Invalid value", Some(&self.value), &self.message),
             ),
-            FindingKind::Required => Cause::required(field, ""),
-            FindingKind::Unsupported(values) => Cause::not_supported(field, &self.value, &values),
+            FindingKind::Required => FieldViolation::required(field, ""),
+            FindingKind::Unsupported(values) => FieldViolation::not_supported(field, &self.value, &values),
             FindingKind::TooLong(max) => {
                 let bytes = if max == 1 { "byte" } else { "bytes" };
                 let message = format!("Too long: may not be more than {max} {bytes}");
-                Cause::new("FieldValueTooLong", field, message)
+                FieldViolation::new("FieldValueTooLong", field, message)
             }
             FindingKind::TooMany(max) => {
                 let items = if max == 1 { "item" } else { "items" };
                 let message = format!("Too many: {}: must have at most {max} {items}", self.value);
-                Cause::new("FieldValueTooMany", field, message)
+                FieldViolation::new("FieldValueTooMany", field, message)
             }
-            FindingKind::Invalid => Cause::invalid(field, &self.value, &self.message),
-            FindingKind::Plain => Cause::invalid(root_path, &self.value, &self.message),
+            FindingKind::Invalid => FieldViolation::invalid(field, &self.value, &self.message),
+            FindingKind::Plain => FieldViolation::invalid(root_path, &self.value, &self.message),
         }
     }
 }

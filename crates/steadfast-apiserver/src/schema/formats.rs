@@ -236,7 +236,7 @@ fn has_variant(text: &str) -> bool {
 }
 
 fn digits_of(text: &str) -> String {
-    text.chars().filter(|letter| !matches!(letter, ' ' | '-')).collect()
+    text.chars().filter(|character| !matches!(character, ' ' | '-')).collect()
 }
 
 fn is_isbn10(text: &str) -> bool {
@@ -267,7 +267,7 @@ fn is_isbn13(text: &str) -> bool {
 
 /// Returns whether a string has thirteen to sixteen digits with a valid checksum. The issuer is not checked.
 fn is_credit_card(text: &str) -> bool {
-    let digits: Vec<u32> = text.chars().filter_map(|letter| letter.to_digit(10)).collect();
+    let digits: Vec<u32> = text.chars().filter_map(|character| character.to_digit(10)).collect();
     // Luhn's algorithm.
     let doubled = |digit: u32| if digit > 4 { 2 * digit - 9 } else { 2 * digit };
     let sum: u32 = digits

@@ -5,18 +5,18 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::{ListType, Schema};
-use crate::cause::Cause;
+use crate::field_violation::FieldViolation;
 use crate::go;
 
 impl Schema {
     /// Returns the duplicate items of sets and the duplicate keys of maps.
-    pub(crate) fn duplicates(&self, object: &Value) -> Vec<Cause> {
+    pub(crate) fn duplicates(&self, object: &Value) -> Vec<FieldViolation> {
         let mut causes = Vec::new();
         self.walk("", object, &mut causes);
         causes
     }
 
-    fn walk(&self, path: &str, value: &Value, causes: &mut Vec<Cause>) {
+    fn walk(&self, path: &str, value: &Value, causes: &mut Vec<FieldViolation>) {
         match value {
             Value::Object(fields) => {
                 for (name, value) in fields {
@@ -47,12 +47,12 @@ impl Schema {
         }
     }
 
-    fn report_duplicate_keys(&self, path: &str, items: &[Value], causes: &mut Vec<Cause>) {
+    fn report_duplicate_keys(&self, path: &str, items: &[Value], causes: &mut Vec<FieldViolation>) {
         // Items that are not objects have no keys. Only the first such item is reported, and no keys are compared.
         let non_object = items.iter().position(|item| !item.is_null() && !item.is_object());
         if let Some(index) = non_object {
             let detail = "must be an object for an array of list-type map";
-            causes.push(Cause::invalid(format!("{path}[{index}]"), &items[index], detail));
+            causes.push(FieldViolation::invalid(format!("{path}[{index}]"), &items[index], detail));
             return;
         }
         let keys_of = |item: &Value| -> Value {
@@ -65,7 +65,7 @@ impl Schema {
 }
 
 /// Reports each repeated value once, at its second position.
-fn report_duplicates(values: &[Value], causes: &mut Vec<Cause>, describe: impl Fn(usize) -> (String, Value)) {
+fn report_duplicates(values: &[Value], causes: &mut Vec<FieldViolation>, describe: impl Fn(usize) -> (String, Value)) {
     let mut counts: HashMap<String, usize> = HashMap::new();
     for (index, value) in values.iter().enumerate() {
         // The canonical text finds equal values in linear time.
@@ -74,7 +74,7 @@ fn report_duplicates(values: &[Value], causes: &mut Vec<Cause>, describe: impl F
         // Further duplicates of a value are not reported again.
         if *count == 2 {
             let (path, value) = describe(index);
-            causes.push(Cause::duplicate(path, &value));
+            causes.push(FieldViolation::duplicate(path, &value));
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Schema;
-use crate::cause::Cause;
+use crate::field_violation::FieldViolation;
 
 const VALIDATIONS_KEY: &str = "x-kubernetes-validations";
 
@@ -20,7 +20,7 @@ impl Rule {
 /// Verdict of the rules about an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    pub(crate) causes: Vec<Cause>,
+    pub(crate) causes: Vec<FieldViolation>,
     pub(crate) warnings: Vec<String>,
 }
 
@@ -32,17 +32,17 @@ impl Schema {
 }
 
 /// Returns whether a violation prevents the evaluation of rules. Returns false, since no rule is evaluated.
-pub(crate) fn is_blocking(_: &Cause) -> bool {
+pub(crate) fn is_blocking(_: &FieldViolation) -> bool {
     false
 }
 
 /// Creates the error that reports unevaluated rules.
-pub(crate) fn skipped_rules_cause() -> Cause {
-    Cause::invalid("<nil>", &Value::Null, "no validation rule was checked")
+pub(crate) fn skipped_rules_cause() -> FieldViolation {
+    FieldViolation::invalid("<nil>", &Value::Null, "no validation rule was checked")
 }
 
 /// Accepts all rules of a definition.
-pub(crate) fn violations(_: &Value, _: &str, _: &mut Vec<Cause>) {}
+pub(crate) fn violations(_: &Value, _: &str, _: &mut Vec<FieldViolation>) {}
 
 /// Returns the path of each rule in a schema, and the reason why no rule is evaluated.
 pub(crate) fn unsupported(schema: &Value, path: &str) -> Vec<(String, String)> {

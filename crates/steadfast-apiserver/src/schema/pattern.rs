@@ -47,15 +47,15 @@ enum RangePart {
 /// Translates the differences between the dialects: Go's classes are ASCII, and its brackets have no set operations.
 fn translate(pattern: &str) -> String {
     let mut output = String::with_capacity(pattern.len());
-    let mut letters = pattern.chars().peekable();
+    let mut characters = pattern.chars().peekable();
     let (mut is_in_class, mut is_in_named_class) = (false, false);
     let mut part = RangePart::None;
-    while let Some(letter) = letters.next() {
+    while let Some(character) = characters.next() {
         let previous = part;
         // A single character can start a range, unless it ends one.
         part = if previous == RangePart::Hyphen { RangePart::None } else { RangePart::Start };
-        match letter {
-            '\\' => match letters.next() {
+        match character {
+            '\\' => match characters.next() {
                 // Go's classes contain only ASCII, unlike Rust's.
                 Some(class @ ('d' | 'D' | 's' | 'S' | 'w' | 'W')) => {
                     output.push_str(&class_of(class, is_in_class));
@@ -64,9 +64,9 @@ fn translate(pattern: &str) -> String {
                 // The names of Unicode classes, as in `\pL` and `\p{Greek}`.
                 Some(class @ ('p' | 'P')) => {
                     output.extend(['\\', class]);
-                    output.extend(letters.next_if(|letter| *letter != '{' && *letter != ']'));
-                    if letters.peek() == Some(&'{') {
-                        for inside in letters.by_ref() {
+                    output.extend(characters.next_if(|character| *character != '{' && *character != ']'));
+                    if characters.peek() == Some(&'{') {
+                        for inside in characters.by_ref() {
                             output.push(inside);
                             if inside == '}' {
                                 break;
@@ -79,7 +79,7 @@ fn translate(pattern: &str) -> String {
                 Some(other) => output.extend(['\\', other]),
                 None => output.push('\\'),
             },
-            '[' if is_in_class && letters.peek() == Some(&':') => {
+            '[' if is_in_class && characters.peek() == Some(&':') => {
                 is_in_named_class = true;
                 output.push('[');
             }
@@ -89,12 +89,12 @@ fn translate(pattern: &str) -> String {
                 is_in_class = true;
                 part = RangePart::None;
                 output.push('[');
-                if letters.peek() == Some(&'^') {
-                    output.extend(letters.next());
+                if characters.peek() == Some(&'^') {
+                    output.extend(characters.next());
                 }
                 // The first character within brackets is literal.
-                if letters.peek() == Some(&']') {
-                    letters.next();
+                if characters.peek() == Some(&']') {
+                    characters.next();
                     part = RangePart::Start;
                     output.push_str("\\]");
                 }
@@ -108,12 +108,12 @@ fn translate(pattern: &str) -> String {
                 is_in_class = false;
                 output.push(']');
             }
-            '-' if is_in_class && previous == RangePart::Start && letters.peek() != Some(&']') => {
+            '-' if is_in_class && previous == RangePart::Start && characters.peek() != Some(&']') => {
                 part = RangePart::Hyphen;
                 output.push('-');
             }
             // `--`, `&&` and `~~` are set operations in Rust.
-            '-' | '&' | '~' if is_in_class => output.extend(['\\', letter]),
+            '-' | '&' | '~' if is_in_class => output.extend(['\\', character]),
             other => output.push(other),
         }
     }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::parse::SchemaError;
 use super::{Schema, rules};
-use crate::cause::Cause;
+use crate::field_violation::FieldViolation;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SchemaLevel {
@@ -14,12 +14,12 @@ enum SchemaLevel {
 }
 
 /// Returns the violations of a schema at a path.
-pub(crate) fn violations(schema: &Value, path: &str) -> Vec<Cause> {
+pub(crate) fn violations(schema: &Value, path: &str) -> Vec<FieldViolation> {
     let bad_pattern = match Schema::parse(schema) {
         Ok(_) => None,
         Err(SchemaError::Pattern { pattern, detail }) => Some((pattern, detail)),
         // A schema beyond the limits is not checked further.
-        Err(error) => return vec![Cause::invalid(path, &"".into(), &error.to_string())],
+        Err(error) => return vec![FieldViolation::invalid(path, &"".into(), &error.to_string())],
     };
     let mut structural = Vec::new();
     if let Some((pattern, detail)) = &bad_pattern {
@@ -34,7 +34,8 @@ pub(crate) fn violations(schema: &Value, path: &str) -> Vec<Cause> {
     check_consistency(schema, path, &mut structural);
     rules::violations(schema, path, &mut structural);
     if schema.get("nullable") == Some(&Value::Bool(true)) {
-        structural.insert(0, Cause::forbidden(format!("{path}.nullable"), "nullable cannot be true at the root"));
+        structural
+            .insert(0, FieldViolation::forbidden(format!("{path}.nullable"), "nullable cannot be true at the root"));
     }
     structural
 }
@@ -59,12 +60,12 @@ fn schema_at<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
     schema.get(key).filter(|value| value.is_object())
 }
 
-fn check_invariants(schema: &Value, level: SchemaLevel, path: &str, causes: &mut Vec<Cause>) {
+fn check_invariants(schema: &Value, level: SchemaLevel, path: &str, causes: &mut Vec<FieldViolation>) {
     let kind = text(schema, "type");
     let at = |key: &str| format!("{path}.{key}");
     match schema_at(schema, "items") {
         Some(items) => check_invariants(items, SchemaLevel::Item, &at("items"), causes),
-        None if kind == "array" => causes.push(Cause::required(at("items"), "must be specified")),
+        None if kind == "array" => causes.push(FieldViolation::required(at("items"), "must be specified")),
         None => {}
     }
     for (name, property) in fields(schema, "properties") {
@@ -75,7 +76,7 @@ fn check_invariants(schema: &Value, level: SchemaLevel, path: &str, causes: &mut
     }
     if schema.get("additionalProperties").is_some() {
         if level == SchemaLevel::Root {
-            causes.push(Cause::forbidden(at("additionalProperties"), "must not be used at the root"));
+            causes.push(FieldViolation::forbidden(at("additionalProperties"), "must not be used at the root"));
         }
         if let Some(additional) = schema_at(schema, "additionalProperties") {
             check_invariants(additional, SchemaLevel::Field, &at("additionalProperties"), causes);
@@ -86,19 +87,19 @@ fn check_invariants(schema: &Value, level: SchemaLevel, path: &str, causes: &mut
     let is_int_or_string = is_true(schema, "x-kubernetes-int-or-string");
     if is_int_or_string && preserves_unknown {
         let detail = "must be false if x-kubernetes-int-or-string is true";
-        causes.push(Cause::invalid(at("x-kubernetes-preserve-unknown-fields"), &true.into(), detail));
+        causes.push(FieldViolation::invalid(at("x-kubernetes-preserve-unknown-fields"), &true.into(), detail));
     }
     if is_int_or_string && is_embedded {
         let detail = "must be false if x-kubernetes-int-or-string is true";
-        causes.push(Cause::invalid(at("x-kubernetes-embedded-resource"), &true.into(), detail));
+        causes.push(FieldViolation::invalid(at("x-kubernetes-embedded-resource"), &true.into(), detail));
     }
     check_alternatives(schema, path, causes);
     if is_embedded && kind != "object" {
         let detail = "must be object if x-kubernetes-embedded-resource is true";
         causes.push(if kind.is_empty() {
-            Cause::required(at("type"), detail)
+            FieldViolation::required(at("type"), detail)
         } else {
-            Cause::invalid(at("type"), &kind.into(), detail)
+            FieldViolation::invalid(at("type"), &kind.into(), detail)
         });
     } else if kind.is_empty() && !is_int_or_string && !preserves_unknown {
         let detail = match level {
@@ -106,10 +107,10 @@ fn check_invariants(schema: &Value, level: SchemaLevel, path: &str, causes: &mut
             SchemaLevel::Item => "must not be empty for specified array items",
             SchemaLevel::Field => "must not be empty for specified object fields",
         };
-        causes.push(Cause::required(at("type"), detail));
+        causes.push(FieldViolation::required(at("type"), detail));
     }
     if level == SchemaLevel::Root && !kind.is_empty() && kind != "object" {
-        causes.push(Cause::invalid(at("type"), &kind.into(), "must be object at the root"));
+        causes.push(FieldViolation::invalid(at("type"), &kind.into(), "must be object at the root"));
     }
     if level == SchemaLevel::Root
         && let Some(metadata) = schema.pointer("/properties/metadata")
@@ -119,15 +120,15 @@ fn check_invariants(schema: &Value, level: SchemaLevel, path: &str, causes: &mut
     if is_embedded && !preserves_unknown && fields(schema, "properties").next().is_none() {
         let detail = "must not be empty if x-kubernetes-embedded-resource is true without \
                    x-kubernetes-preserve-unknown-fields";
-        causes.push(Cause::required(at("properties"), detail));
+        causes.push(FieldViolation::required(at("properties"), detail));
     }
 }
 
 /// Checks metadata. At the root, only the name may be restricted.
-fn check_metadata(metadata: &Value, path: &str, causes: &mut Vec<Cause>) {
+fn check_metadata(metadata: &Value, path: &str, causes: &mut Vec<FieldViolation>) {
     let kind = text(metadata, "type");
     if kind != "object" {
-        causes.push(Cause::invalid(format!("{path}.type"), &kind.into(), "must be object"));
+        causes.push(FieldViolation::invalid(format!("{path}.type"), &kind.into(), "must be object"));
     }
     let has_only_names =
         fields(metadata, "properties").all(|(name, _)| matches!(name.as_str(), "name" | "generateName"));
@@ -135,15 +136,15 @@ fn check_metadata(metadata: &Value, path: &str, causes: &mut Vec<Cause>) {
     let other = keys.filter(|(key, _)| !matches!(key.as_str(), "type" | "properties" | "default")).count();
     if !has_only_names || other > 0 {
         let detail = "must not specify anything other than name and generateName, but metadata is implicitly specified";
-        causes.push(Cause::forbidden(path, detail));
+        causes.push(FieldViolation::forbidden(path, detail));
     }
 }
 
 /// Reports the location of an invalid pattern.
-fn report_pattern(schema: &Value, path: &str, pattern: &str, detail: &str, causes: &mut Vec<Cause>) {
+fn report_pattern(schema: &Value, path: &str, pattern: &str, detail: &str, causes: &mut Vec<FieldViolation>) {
     if text(schema, "pattern") == pattern {
         let detail = format!("must be a valid regular expression, but isn't: {detail}");
-        causes.push(Cause::invalid(format!("{path}.pattern"), &pattern.into(), &detail));
+        causes.push(FieldViolation::invalid(format!("{path}.pattern"), &pattern.into(), &detail));
     }
     for (name, property) in fields(schema, "properties") {
         report_pattern(property, &format!("{path}.properties[{name}]"), pattern, detail, causes);
@@ -161,7 +162,7 @@ fn report_pattern(schema: &Value, path: &str, pattern: &str, detail: &str, cause
 }
 
 /// Checks the alternatives of a schema, which must not contain structure.
-fn check_alternatives(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
+fn check_alternatives(schema: &Value, path: &str, causes: &mut Vec<FieldViolation>) {
     let both = json!([{"type": "integer"}, {"type": "string"}]);
     for key in ["anyOf", "allOf", "oneOf"] {
         if key == "anyOf" && schema.get(key) == Some(&both) && is_true(schema, "x-kubernetes-int-or-string") {
@@ -177,7 +178,7 @@ fn check_alternatives(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-fn check_nested(schema: &Value, both: bool, path: &str, causes: &mut Vec<Cause>) {
+fn check_nested(schema: &Value, both: bool, path: &str, causes: &mut Vec<FieldViolation>) {
     if !both {
         check_alternatives(schema, path, causes);
     }
@@ -189,12 +190,12 @@ fn check_nested(schema: &Value, both: bool, path: &str, causes: &mut Vec<Cause>)
     }
     for (key, detail) in [("type", "must be empty"), ("title", "must be empty"), ("description", "must be empty")] {
         if !text(schema, key).is_empty() {
-            causes.push(Cause::forbidden(format!("{path}.{key}"), &format!("{detail} to be structural")));
+            causes.push(FieldViolation::forbidden(format!("{path}.{key}"), &format!("{detail} to be structural")));
         }
     }
     for key in ["additionalProperties", "default", "x-kubernetes-list-type", "x-kubernetes-map-type"] {
         if schema.get(key).is_some() {
-            causes.push(Cause::forbidden(format!("{path}.{key}"), "must be undefined to be structural"));
+            causes.push(FieldViolation::forbidden(format!("{path}.{key}"), "must be undefined to be structural"));
         }
     }
     let flags = [
@@ -204,19 +205,22 @@ fn check_nested(schema: &Value, both: bool, path: &str, causes: &mut Vec<Cause>)
         "x-kubernetes-int-or-string",
     ];
     for key in flags.into_iter().filter(|key| is_true(schema, key)) {
-        causes.push(Cause::forbidden(format!("{path}.{key}"), "must be false to be structural"));
+        causes.push(FieldViolation::forbidden(format!("{path}.{key}"), "must be false to be structural"));
     }
     if indexed_items(schema, "x-kubernetes-validations").next().is_some() {
-        causes.push(Cause::forbidden(format!("{path}.x-kubernetes-validations"), "must be empty to be structural"));
+        causes.push(FieldViolation::forbidden(
+            format!("{path}.x-kubernetes-validations"),
+            "must be empty to be structural",
+        ));
     }
     if schema.pointer("/properties/metadata").is_some() {
         let detail = "must not be specified in a nested context";
-        causes.push(Cause::forbidden(format!("{path}.properties[metadata]"), detail));
+        causes.push(FieldViolation::forbidden(format!("{path}.properties[metadata]"), detail));
     }
 }
 
 /// Checks that a default is valid in its own schema.
-fn check_defaults(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
+fn check_defaults(schema: &Value, path: &str, causes: &mut Vec<FieldViolation>) {
     if let (Some(default), Ok(parsed)) = (schema.get("default").filter(|value| !value.is_null()), Schema::parse(schema))
     {
         let at = format!("{path}.default");
@@ -226,7 +230,7 @@ fn check_defaults(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
             parsed.fill_defaults(&mut pruned);
             causes.extend(parsed.validate(&at, &pruned, None));
         } else {
-            causes.push(Cause::invalid(&at, default, "must not have unknown fields"));
+            causes.push(FieldViolation::invalid(&at, default, "must not have unknown fields"));
         }
     }
     for (name, property) in fields(schema, "properties") {
@@ -239,28 +243,28 @@ fn check_defaults(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-fn check_consistency(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
+fn check_consistency(schema: &Value, path: &str, causes: &mut Vec<FieldViolation>) {
     let at = |key: &str| format!("{path}.{key}");
     let kind = text(schema, "type");
     let kinds = ["array", "boolean", "integer", "number", "object", "string"];
     if !kind.is_empty() && !kinds.contains(&kind) {
-        causes.push(Cause::not_supported(at("type"), &kind.into(), &kinds.map(str::to_owned)));
+        causes.push(FieldViolation::not_supported(at("type"), &kind.into(), &kinds.map(str::to_owned)));
     }
     if !text(schema, "$ref").is_empty() {
-        causes.push(Cause::forbidden(at("$ref"), "$ref is not supported"));
+        causes.push(FieldViolation::forbidden(at("$ref"), "$ref is not supported"));
     }
     if is_true(schema, "uniqueItems") {
         let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
-        causes.push(Cause::forbidden(at("uniqueItems"), detail));
+        causes.push(FieldViolation::forbidden(at("uniqueItems"), detail));
     }
     let additional = schema.get("additionalProperties");
     if additional.is_some_and(|value| *value != Value::Bool(true)) && fields(schema, "properties").next().is_some() {
         let detail = "additionalProperties and properties are mutual exclusive";
-        causes.push(Cause::forbidden(at("additionalProperties"), detail));
+        causes.push(FieldViolation::forbidden(at("additionalProperties"), detail));
     }
     if schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
         let detail = "must be true or undefined";
-        causes.push(Cause::invalid(at("x-kubernetes-preserve-unknown-fields"), &false.into(), detail));
+        causes.push(FieldViolation::invalid(at("x-kubernetes-preserve-unknown-fields"), &false.into(), detail));
     }
     for (key, required_type, kinds) in [
         ("x-kubernetes-map-type", "object", &["atomic", "granular"][..]),
@@ -269,13 +273,13 @@ fn check_consistency(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
         let Some(declared) = schema.get(key).and_then(Value::as_str) else { continue };
         let detail = format!("must be {required_type} if {key} is specified");
         if kind.is_empty() {
-            causes.push(Cause::required(at("type"), &detail));
+            causes.push(FieldViolation::required(at("type"), &detail));
         } else if kind != required_type {
-            causes.push(Cause::invalid(at("type"), &kind.into(), &detail));
+            causes.push(FieldViolation::invalid(at("type"), &kind.into(), &detail));
         }
         if !kinds.contains(&declared) {
             let kinds: Vec<String> = kinds.iter().map(|&kind| kind.to_owned()).collect();
-            causes.push(Cause::not_supported(at(key), &declared.into(), &kinds));
+            causes.push(FieldViolation::not_supported(at(key), &declared.into(), &kinds));
         }
     }
     check_lists(schema, path, causes);
@@ -294,7 +298,7 @@ fn check_consistency(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-fn check_lists(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
+fn check_lists(schema: &Value, path: &str, causes: &mut Vec<FieldViolation>) {
     let at = |key: &str| format!("{path}.{key}");
     let keys: Vec<&str> =
         indexed_items(schema, "x-kubernetes-list-map-keys").filter_map(|(_, key)| key.as_str()).collect();
@@ -310,14 +314,14 @@ fn check_lists(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
         };
         if is_granular {
             let value = items.get("x-kubernetes-list-type").unwrap_or(&null);
-            causes.push(Cause::invalid(format!("{path}.items.{key}"), value, detail));
+            causes.push(FieldViolation::invalid(format!("{path}.items.{key}"), value, detail));
         }
     }
     if !keys.is_empty() && list_type != "map" {
         let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
         causes.push(match list_type {
-            "" => Cause::required(at("x-kubernetes-list-type"), detail),
-            list_type => Cause::invalid(at("x-kubernetes-list-type"), &list_type.into(), detail),
+            "" => FieldViolation::required(at("x-kubernetes-list-type"), detail),
+            list_type => FieldViolation::invalid(at("x-kubernetes-list-type"), &list_type.into(), detail),
         });
     }
     if list_type != "map" {
@@ -325,15 +329,15 @@ fn check_lists(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
     if keys.is_empty() {
         let detail = "must not be empty if x-kubernetes-list-type is map";
-        causes.push(Cause::required(at("x-kubernetes-list-map-keys"), detail));
+        causes.push(FieldViolation::required(at("x-kubernetes-list-map-keys"), detail));
     }
     if items.is_null() {
-        causes.push(Cause::required(at("items"), "must have a schema if x-kubernetes-list-type is map"));
+        causes.push(FieldViolation::required(at("items"), "must have a schema if x-kubernetes-list-type is map"));
         return;
     }
     if text(items, "type") != "object" {
         let detail = "must be object if parent array's x-kubernetes-list-type is map";
-        causes.push(Cause::invalid(at("items.type"), &text(items, "type").into(), detail));
+        causes.push(FieldViolation::invalid(at("items.type"), &text(items, "type").into(), detail));
         return;
     }
     let required: Vec<&str> = indexed_items(items, "required").filter_map(|(_, name)| name.as_str()).collect();
@@ -341,21 +345,25 @@ fn check_lists(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
         let property = items.get("properties").and_then(|properties| properties.get(*key));
         let Some(property) = property else {
             let detail = "entries must all be names of item properties";
-            causes.push(Cause::invalid(at("x-kubernetes-list-map-keys"), &json!(keys), detail));
+            causes.push(FieldViolation::invalid(at("x-kubernetes-list-map-keys"), &json!(keys), detail));
             continue;
         };
         if matches!(text(property, "type"), "array" | "object") {
             let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
-            causes.push(Cause::invalid(at(&format!("items.properties[{key}].type")), &"object".into(), detail));
+            causes.push(FieldViolation::invalid(
+                at(&format!("items.properties[{key}].type")),
+                &"object".into(),
+                detail,
+            ));
         }
         if is_true(property, "nullable") {
             let detail = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
-            causes.push(Cause::forbidden(at(&format!("items.properties[{key}].nullable")), detail));
+            causes.push(FieldViolation::forbidden(at(&format!("items.properties[{key}].nullable")), detail));
         }
         if property.get("default").is_none() && !required.contains(key) {
             let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required \
                        property";
-            causes.push(Cause::required(at(&format!("items.properties[{key}].default")), detail));
+            causes.push(FieldViolation::required(at(&format!("items.properties[{key}].default")), detail));
         }
     }
 }

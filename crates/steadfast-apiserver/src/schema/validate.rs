@@ -6,14 +6,14 @@ use super::correlate::OldValue;
 use super::findings::{Finding, FindingKind, Findings};
 use super::numbers::{self, NumericValue};
 use super::{JsonType, Schema, formats};
-use crate::cause::Cause;
+use crate::field_violation::FieldViolation;
 use crate::go;
 
 impl Schema {
     /// Returns the violations of a value.
     ///
     /// `prefix` is the path of the value. `before` is the value before an update; unchanged parts are not rejected.
-    pub(crate) fn validate(&self, prefix: &str, value: &Value, before: Option<&Value>) -> Vec<Cause> {
+    pub(crate) fn validate(&self, prefix: &str, value: &Value, before: Option<&Value>) -> Vec<FieldViolation> {
         let before = before.map(|value| OldValue { value, schema: self });
         self.check_unless_unchanged("", value, before).causes(prefix)
     }

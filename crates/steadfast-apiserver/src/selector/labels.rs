@@ -220,25 +220,25 @@ impl SelectorParser<'_> {
 }
 
 fn is_word(token: &str) -> bool {
-    token.chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.' | '/'))
+    token.chars().all(|character| character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.' | '/'))
 }
 
 fn tokenize(text: &str) -> Vec<String> {
     let mut tokens: Vec<String> = Vec::new();
     let mut word = String::new();
-    let mut letters = text.chars().peekable();
-    while let Some(letter) = letters.next() {
-        let is_symbol = matches!(letter, '=' | '!' | ',' | '(' | ')' | '<' | '>');
-        if !is_symbol && !letter.is_whitespace() {
-            word.push(letter);
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        let is_symbol = matches!(character, '=' | '!' | ',' | '(' | ')' | '<' | '>');
+        if !is_symbol && !character.is_whitespace() {
+            word.push(character);
             continue;
         }
         if !word.is_empty() {
             tokens.push(std::mem::take(&mut word));
         }
         if is_symbol {
-            let is_doubled = matches!(letter, '=' | '!') && letters.next_if_eq(&'=').is_some();
-            tokens.push(if is_doubled { format!("{letter}=") } else { letter.to_string() });
+            let is_doubled = matches!(character, '=' | '!') && characters.next_if_eq(&'=').is_some();
+            tokens.push(if is_doubled { format!("{character}=") } else { character.to_string() });
         }
     }
     if !word.is_empty() {

@@ -99,7 +99,7 @@ impl Cache {
 
 /// Source of the state of a read or a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum ReadSource {
     /// The replica's watch cache, which may lag.
     Cache,
     /// The history itself.

@@ -10,7 +10,7 @@ mod writes;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
-pub(crate) use cache::{Cache, Source};
+pub(crate) use cache::{Cache, ReadSource};
 pub use change::{Change, History};
 pub(crate) use patch::Patch;
 pub(crate) use state::{ObjectKey, State};

@@ -8,7 +8,7 @@ use super::{ObjectKey, Patch, State};
 use crate::metadata;
 use crate::resources::{DEFINITIONS, NAMESPACES};
 use crate::status::Status;
-use crate::write_scope::Part;
+use crate::write_scope::WriteScope;
 
 mod defaults;
 #[cfg(feature = "crd")]
@@ -88,7 +88,7 @@ impl State {
         metadata::set(&mut object, "deletionGracePeriodSeconds", None);
         // Field tracking needs the given status, although the creation drops the status below.
         let status = object.get("status").filter(|_| target.resource.is_custom).cloned();
-        if target.part == Part::Main && target.resource.has_status(target.version()) {
+        if target.write_scope == WriteScope::Main && target.resource.has_status(target.version()) {
             set_status(&mut object, None);
         }
         if is_definition(target.group_resource()) {
@@ -139,7 +139,7 @@ impl State {
         if is_definition(target.group_resource()) {
             let established = self.mark_established(target, &change.name, &stored)?;
             // An API client receives the object as created. The establishment follows as a separate change.
-            if target.part == Part::Whole {
+            if target.write_scope == WriteScope::Whole {
                 stored = established;
             }
         }
@@ -154,7 +154,7 @@ impl State {
         mut object: Value,
     ) -> Result<(Arc<Value>, bool), Status> {
         let is_missing = self.latest(target.storage_resource(), &target.key()).is_none();
-        if !is_missing || target.part != Part::Main || !is_created_by_updates(target.group_resource()) {
+        if !is_missing || target.write_scope != WriteScope::Main || !is_created_by_updates(target.group_resource()) {
             // An existing object, a subresource or another kind takes the ordinary path.
             return Ok((self.update(target, &Modification::Replace(object))?.into_object(), false));
         }
@@ -189,7 +189,7 @@ impl State {
     pub(crate) fn apply(&mut self, target: &WriteTarget, applied: &Value) -> Result<(Arc<Value>, bool), Status> {
         let resource = target.group_resource();
         let existing = self.latest(target.storage_resource(), &target.key()).and_then(|change| change.object.clone());
-        if existing.is_none() && target.part == Part::Status {
+        if existing.is_none() && target.write_scope == WriteScope::Status {
             return Err(Status::not_found(resource, &target.name));
         }
         // The stored version may differ from the version of the request.
@@ -238,19 +238,19 @@ impl State {
         check_preconditions(target, update, &existing, &desired)?;
         let mut causes = validation::uid_violations(target, &existing, &desired);
         let tracked_object = (target.resource.is_custom && target.request.manager.is_some()).then(|| desired.clone());
-        let mut object = match target.part {
+        let mut object = match target.write_scope {
             // A write of the status keeps all other fields.
-            Part::Status => {
+            WriteScope::Status => {
                 let mut object = Value::clone(&existing);
                 set_status(&mut object, desired.get("status").cloned());
                 object
             }
             // If the status is a subresource, a write of the object keeps the status.
-            Part::Main if target.resource.has_status(target.version()) => {
+            WriteScope::Main if target.resource.has_status(target.version()) => {
                 set_status(&mut desired, existing.get("status").cloned());
                 desired
             }
-            Part::Main | Part::Whole => desired,
+            WriteScope::Main | WriteScope::Whole => desired,
         };
         // This step precedes the comparison of managed fields, so that an omitted zero is not a change.
         fields::complete_status(target, &mut object);
@@ -258,7 +258,7 @@ impl State {
         for field in ["name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion"] {
             metadata::copy(&mut object, &existing, field);
         }
-        if is_definition(&resource) && target.part == Part::Main {
+        if is_definition(&resource) && target.write_scope == WriteScope::Main {
             definitions::set_defaults(&mut object);
             definitions::update_status(&mut object);
         }
@@ -386,7 +386,7 @@ impl State {
         let mut object = Value::clone(definition);
         // The second change uses the status part, so that the specification cannot change.
         set_status(&mut object, Some(definitions::established_status(definition, &self.clock.timestamp())));
-        let target = WriteTarget { name: name.to_owned(), part: Part::Status, ..target.clone() };
+        let target = WriteTarget { name: name.to_owned(), write_scope: WriteScope::Status, ..target.clone() };
         self.update(&target, &Modification::Replace(object)).map(WriteOutcome::into_object)
     }
 }

@@ -143,7 +143,7 @@ fn is_quantity(text: &str) -> bool {
         text.strip_prefix(['+', '-']).unwrap_or(text)
     }
     let text = unsigned(text);
-    let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
+    let end = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let is_number = number.bytes().any(|byte| byte.is_ascii_digit()) && number.matches('.').count() <= 1;
     let is_unit = matches!(

@@ -15,10 +15,10 @@ impl Schemas {
     }
 
     /// Adds a built-in kind.
-    pub(super) fn add_builtin(&mut self, name: &'static str, identity: &Value) {
+    pub(super) fn add_builtin(&mut self, name: &'static str, group_version_kind: &Value) {
         self.add_named(name);
         if let Some(schema) = self.0.get_mut(&full_name(name)) {
-            schema["x-kubernetes-group-version-kind"] = json!([identity]);
+            schema["x-kubernetes-group-version-kind"] = json!([group_version_kind]);
         }
     }
 
@@ -28,7 +28,7 @@ impl Schemas {
         served: &ServedResource,
         version: &str,
         declared: Option<Value>,
-        identity: &Value,
+        group_version_kind: &Value,
     ) {
         let open_schema = || json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         let mut schema = declared.filter(Value::is_object).unwrap_or_else(open_schema);
@@ -43,7 +43,7 @@ impl Schemas {
         for (_, field) in fields.filter(|(name, _)| *name != "metadata") {
             self.embed(field);
         }
-        schema["x-kubernetes-group-version-kind"] = json!([identity]);
+        schema["x-kubernetes-group-version-kind"] = json!([group_version_kind]);
         // Names of schemas have the reversed group, as Java packages do: `io.example.v1.Widget`.
         let group: Vec<&str> = served.name.group().rsplit('.').collect();
         self.0.insert(format!("{}.{version}.{}", group.join("."), served.kind), schema);

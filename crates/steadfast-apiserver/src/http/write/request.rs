@@ -9,7 +9,7 @@ use crate::http::payload;
 use crate::http::target::Target;
 use crate::status::Status;
 use crate::storage::{FieldValidation, RequestProperties, RuleResults, Warnings, WriteTarget};
-use crate::write_scope::{FieldManager, Part};
+use crate::write_scope::{FieldManager, WriteScope};
 
 /// Maximum length of a field manager's name in bytes.
 const MAX_MANAGER_BYTES: usize = 128;
@@ -21,7 +21,7 @@ const APPLY_CONTENT_TYPE: &str = "application/apply-patch+yaml";
 pub(in crate::http) struct WriteRequest<'a> {
     pub(in crate::http) target: &'a Target,
     pub(in crate::http) name: &'a str,
-    pub(in crate::http) part: Part,
+    pub(in crate::http) write_scope: WriteScope,
     pub(in crate::http) query: &'a Query,
     pub(in crate::http) content_type: &'a str,
     /// User agent of the client.
@@ -38,7 +38,7 @@ impl WriteRequest<'_> {
             resource: self.target.resource.clone(),
             namespace: self.target.namespace.clone().unwrap_or_default(),
             name: self.name.to_owned(),
-            part: self.part,
+            write_scope: self.write_scope,
             is_dry_run: options.map_or(Ok(false), |options| self.query.dry_run(options))?,
             request: RequestProperties {
                 version: self.target.version.clone(),
@@ -81,8 +81,9 @@ impl WriteRequest<'_> {
         if name.len() > MAX_MANAGER_BYTES {
             return reject("fieldManager", format!("Too long: may not be more than {MAX_MANAGER_BYTES} bytes"));
         }
-        if let Some(letter) = name.chars().find(|letter| letter.is_control()) {
-            let detail = format!("Invalid value: {name:?}: should only contain printable characters, found {letter:?}");
+        if let Some(character) = name.chars().find(|character| character.is_control()) {
+            let detail =
+                format!("Invalid value: {name:?}: should only contain printable characters, found {character:?}");
             return reject("fieldManager", detail);
         }
         // Without a given manager, the real server uses the client's name up to the first `/`.
@@ -104,13 +105,14 @@ impl WriteRequest<'_> {
 
 /// Returns the part of a user agent before the first slash.
 fn client_name(user_agent: &str) -> String {
-    let letters = user_agent.split('/').next().unwrap_or_default().chars().filter(|letter| !letter.is_control());
+    let characters =
+        user_agent.split('/').next().unwrap_or_default().chars().filter(|character| !character.is_control());
     let mut name = String::new();
-    for letter in letters {
-        if name.len() + letter.len_utf8() > MAX_MANAGER_BYTES {
+    for character in characters {
+        if name.len() + character.len_utf8() > MAX_MANAGER_BYTES {
             break;
         }
-        name.push(letter);
+        name.push(character);
     }
     name
 }

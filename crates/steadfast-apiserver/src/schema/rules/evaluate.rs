@@ -8,7 +8,7 @@ use steadfast_cel::{Budget, CelError, CelErrorKind, CelValue, Context};
 
 use super::rule::{CompiledExpression, Reason, Rule};
 use super::typed;
-use crate::cause::Cause;
+use crate::field_violation::FieldViolation;
 use crate::go;
 use crate::schema::correlate::OldValue;
 use crate::schema::{Additional, JsonType, ListType, Schema};
@@ -26,13 +26,13 @@ const ROOT_PATH: &str = "<nil>";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     /// Reasons to reject the object.
-    pub(crate) causes: Vec<Cause>,
+    pub(crate) causes: Vec<FieldViolation>,
     /// Violations of unchanged values, which are only reported as warnings.
     pub(crate) warnings: Vec<String>,
 }
 
 /// Returns whether a violation prevents the evaluation of rules, since a value may not have the type of its schema.
-pub(crate) fn is_blocking(cause: &Cause) -> bool {
+pub(crate) fn is_blocking(cause: &FieldViolation) -> bool {
     matches!(
         cause.reason,
         "FieldValueNotSupported"
@@ -44,10 +44,10 @@ pub(crate) fn is_blocking(cause: &Cause) -> bool {
 }
 
 /// Creates the cause that reports skipped rules.
-pub(crate) fn skipped_rules_cause() -> Cause {
+pub(crate) fn skipped_rules_cause() -> FieldViolation {
     let detail = "some validation rules were not checked because the object was invalid; correct the existing errors to \
                complete validation";
-    Cause::invalid(ROOT_PATH, &Json::Null, detail)
+    FieldViolation::invalid(ROOT_PATH, &Json::Null, detail)
 }
 
 impl Schema {
@@ -230,7 +230,7 @@ impl RuleEvaluator {
     }
 
     fn reject(&mut self, path: &str, kind: &str, detail: &str) {
-        self.verdict.causes.push(Cause::invalid(path, &kind.into(), detail));
+        self.verdict.causes.push(FieldViolation::invalid(path, &kind.into(), detail));
     }
 
     fn evaluate<'a>(&mut self, expression: &CompiledExpression, context: &Context<'a>) -> RuleOutcome<'a> {
@@ -282,7 +282,7 @@ fn counterpart<'a>(schema: &Schema, item: &Json, old: &'a [Json]) -> Option<&'a 
 }
 
 /// Creates the cause for a violated rule.
-fn violation_cause(rule: &Rule, path: &str, value: &Json, schema: &Schema, message: &str) -> Cause {
+fn violation_cause(rule: &Rule, path: &str, value: &Json, schema: &Schema, message: &str) -> FieldViolation {
     let field = match (path, rule.field.as_str()) {
         ("", "") => ROOT_PATH.to_owned(),
         (path, "") => path.to_owned(),
@@ -291,10 +291,14 @@ fn violation_cause(rule: &Rule, path: &str, value: &Json, schema: &Schema, messa
     };
     let shown = (!matches!(schema.kind, Some(JsonType::Object | JsonType::Array))).then_some(value);
     match rule.reason {
-        Reason::Forbidden => Cause::forbidden(field, message),
-        Reason::Required => Cause::required(field, message),
-        Reason::Duplicate => Cause::new("FieldValueDuplicate", field, go::field_error("Duplicate value", shown, "")),
-        Reason::Invalid => Cause::new("FieldValueInvalid", field, go::field_error("Invalid value", shown, message)),
+        Reason::Forbidden => FieldViolation::forbidden(field, message),
+        Reason::Required => FieldViolation::required(field, message),
+        Reason::Duplicate => {
+            FieldViolation::new("FieldValueDuplicate", field, go::field_error("Duplicate value", shown, ""))
+        }
+        Reason::Invalid => {
+            FieldViolation::new("FieldValueInvalid", field, go::field_error("Invalid value", shown, message))
+        }
     }
 }
 

@@ -100,7 +100,7 @@ pub(super) fn escaped_name(name: &str) -> Option<Cow<'_, str>> {
         return Some(Cow::Owned(format!("__{name}__")));
     }
     // A CEL identifier starts with a letter or `_`. Other fields are not accessible.
-    if !name.starts_with(|letter: char| letter == '_' || letter.is_ascii_alphabetic()) {
+    if !name.starts_with(|character: char| character == '_' || character.is_ascii_alphabetic()) {
         return None;
     }
     if !name.contains("__") && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric()) {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use steadfast_cel::{Kind, Program, TypeError};
 
 use super::kinds::kind;
-use crate::cause::Cause;
+use crate::field_violation::FieldViolation;
 use crate::go;
 
 const VALIDATIONS_KEY: &str = "x-kubernetes-validations";
@@ -122,15 +122,15 @@ fn located(text: &str, offset: usize, message: &str) -> String {
         return error;
     }
     // The mark has the width of the characters above: characters of several bytes count as wide.
-    let mut letters = shown.chars();
+    let mut characters = shown.chars();
     let dots: String =
-        letters.by_ref().take(column).map(|letter| if letter.len_utf8() > 1 { '．' } else { '.' }).collect();
-    let mark = if letters.next().is_some_and(|letter| letter.len_utf8() > 1) { '＾' } else { '^' };
+        characters.by_ref().take(column).map(|character| if character.len_utf8() > 1 { '．' } else { '.' }).collect();
+    let mark = if characters.next().is_some_and(|character| character.len_utf8() > 1) { '＾' } else { '^' };
     format!("{error}\n | {shown}\n | {dots}{mark}")
 }
 
 /// Adds the violations of the rules within a schema.
-pub(crate) fn violations<'s>(schema: &'s Value, path: &str, causes: &mut Vec<Cause>) {
+pub(crate) fn violations<'s>(schema: &'s Value, path: &str, causes: &mut Vec<FieldViolation>) {
     // As on a real server, types are checked only if the schema has no other violations.
     let mut types = causes.is_empty().then_some(RuleTypes { root: schema, last_type: None });
     let mut visit = |found: &FoundRule<'s>| {
@@ -139,22 +139,28 @@ pub(crate) fn violations<'s>(schema: &'s Value, path: &str, causes: &mut Vec<Cau
         let is_set = |key: &str| rule.get(key).is_some_and(Value::is_string) && !text(key).is_empty();
         let (rule_text, message) = (text("rule").trim(), text("message").trim());
         let at = |key: &str| format!("{path}.{key}");
-        let invalid = |key: &str, detail: &str| Cause::invalid(at(key), &text(key).into(), detail);
+        let invalid = |key: &str, detail: &str| FieldViolation::invalid(at(key), &text(key).into(), detail);
         if rule_text.is_empty() {
-            causes.push(Cause::required(at("rule"), "rule is not specified"));
+            causes.push(FieldViolation::required(at("rule"), "rule is not specified"));
         } else if is_set("message") && message.is_empty() {
             causes.push(invalid("message", "must be non-empty if specified"));
         } else if message.contains('\n') {
             causes.push(invalid("message", "must not contain line breaks"));
         } else if rule_text.contains('\n') && message.is_empty() {
-            causes.push(Cause::required(at("message"), "message must be specified if rule contains line breaks"));
+            causes.push(FieldViolation::required(
+                at("message"),
+                "message must be specified if rule contains line breaks",
+            ));
         }
         if is_set("messageExpression") && text("messageExpression").trim().is_empty() {
-            causes.push(Cause::required(at("messageExpression"), "messageExpression must be non-empty if specified"));
+            causes.push(FieldViolation::required(
+                at("messageExpression"),
+                "messageExpression must be non-empty if specified",
+            ));
         }
         if rule.get("reason").is_some_and(|reason| !reason.is_null()) && !REASONS.contains(&text("reason")) {
             let supported = REASONS.map(str::to_owned);
-            causes.push(Cause::not_supported(at("reason"), &text("reason").into(), &supported));
+            causes.push(FieldViolation::not_supported(at("reason"), &text("reason").into(), &supported));
         }
         if is_set("fieldPath") && text("fieldPath").trim().is_empty() {
             causes.push(invalid("fieldPath", "must be non-empty if specified"));
@@ -176,7 +182,7 @@ pub(crate) fn violations<'s>(schema: &'s Value, path: &str, causes: &mut Vec<Cau
             if let Some(detail) = error {
                 let prefix =
                     if key == "rule" || !detail.starts_with("compilation") { "" } else { "messageExpression " };
-                causes.push(Cause::new(
+                causes.push(FieldViolation::new(
                     "FieldValueInvalid",
                     at(key),
                     format!("Invalid value: {}: {prefix}{detail}", go_rule(rule)),
@@ -194,17 +200,17 @@ pub(crate) fn violations<'s>(schema: &'s Value, path: &str, causes: &mut Vec<Cau
 
 /// Returns the error of a rule that uses `oldSelf` where no earlier value is available. Also returns an error if the
 /// rule sets `optionalOldSelf` without using `oldSelf`.
-fn old_self_violation(found: &FoundRule<'_>, program: &Program) -> Option<Cause> {
+fn old_self_violation(found: &FoundRule<'_>, program: &Program) -> Option<FieldViolation> {
     let flag = found.rule.get("optionalOldSelf").filter(|flag| flag.is_boolean());
     match (program.refers_to("oldSelf"), &found.uncorrelated, flag) {
         (true, Some(list), _) => {
             let detail = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {list}");
             let text = found.rule.get("rule").unwrap_or(&Value::Null);
-            Some(Cause::invalid(format!("{}.rule", found.path), text, &detail))
+            Some(FieldViolation::invalid(format!("{}.rule", found.path), text, &detail))
         }
         (false, _, Some(flag)) => {
             let detail = "may not be set if oldSelf is not used in rule";
-            Some(Cause::invalid(format!("{}.optionalOldSelf", found.path), flag, detail))
+            Some(FieldViolation::invalid(format!("{}.optionalOldSelf", found.path), flag, detail))
         }
         _ => None,
     }

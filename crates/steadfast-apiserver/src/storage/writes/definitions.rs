@@ -4,10 +4,10 @@ use serde_json::{Map, Value, json};
 
 use super::kinds::{CLEANUP_FINALIZER, is_definition};
 use super::request::WriteTarget;
-use crate::cause::Cause;
+use crate::field_violation::FieldViolation;
 use crate::jsonpath::JsonPath;
 use crate::schema::{self, label_error};
-use crate::write_scope::Part;
+use crate::write_scope::WriteScope;
 
 /// Sets the default names and the default conversion of a definition.
 pub(super) fn set_defaults(object: &mut Value) {
@@ -103,8 +103,8 @@ pub(super) fn mark_terminating(object: &mut Value, now: &str) {
 }
 
 /// Returns the violations of a definition.
-pub(super) fn violations(target: &WriteTarget, name: &str, object: &Value) -> Vec<Cause> {
-    if !is_definition(&target.resource.name) || target.part != Part::Main {
+pub(super) fn violations(target: &WriteTarget, name: &str, object: &Value) -> Vec<FieldViolation> {
+    if !is_definition(&target.resource.name) || target.write_scope != WriteScope::Main {
         return Vec::new();
     }
     let empty_object = Value::Object(Map::new());
@@ -116,18 +116,18 @@ pub(super) fn violations(target: &WriteTarget, name: &str, object: &Value) -> Ve
     // The name of a definition is its group and plural, so that two definitions cannot claim the same resource.
     if name != format!("{}.{group}", text(names, "plural")) {
         let detail = "must be spec.names.plural+\".\"+spec.group";
-        causes.push(Cause::invalid("metadata.name", &name.into(), detail));
+        causes.push(FieldViolation::invalid("metadata.name", &name.into(), detail));
     }
     if group.is_empty() {
-        causes.push(Cause::required("spec.group", ""));
+        causes.push(FieldViolation::required("spec.group", ""));
     } else if !group.contains('.') {
-        causes.push(Cause::invalid("spec.group", &group.into(), "should be a domain with at least one dot"));
+        causes.push(FieldViolation::invalid("spec.group", &group.into(), "should be a domain with at least one dot"));
     }
     let scopes = ["Cluster", "Namespaced"].map(str::to_owned);
     match text(spec, "scope") {
-        scope if scope.is_empty() => causes.push(Cause::required("spec.scope", "")),
+        scope if scope.is_empty() => causes.push(FieldViolation::required("spec.scope", "")),
         scope if !scopes.contains(&scope) => {
-            causes.push(Cause::not_supported("spec.scope", &scope.into(), &scopes));
+            causes.push(FieldViolation::not_supported("spec.scope", &scope.into(), &scopes));
         }
         _ => {}
     }
@@ -137,16 +137,16 @@ pub(super) fn violations(target: &WriteTarget, name: &str, object: &Value) -> Ve
         "None" => {}
         "Webhook" => {
             if spec.pointer("/conversion/webhook/conversionReviewVersions").is_none() {
-                causes.push(Cause::required("spec.conversion.conversionReviewVersions", ""));
+                causes.push(FieldViolation::required("spec.conversion.conversionReviewVersions", ""));
             }
             if spec.pointer("/conversion/webhook/clientConfig").is_none() {
                 let detail = "required when strategy is set to Webhook";
-                causes.push(Cause::required("spec.conversion.webhookClientConfig", detail));
+                causes.push(FieldViolation::required("spec.conversion.webhookClientConfig", detail));
             }
         }
         other => {
             let supported = ["None", "Webhook"].map(str::to_owned);
-            causes.push(Cause::not_supported("spec.conversion.strategy", &other.into(), &supported));
+            causes.push(FieldViolation::not_supported("spec.conversion.strategy", &other.into(), &supported));
         }
     }
     let stored = stored_versions(object, object.get("status").unwrap_or(&empty_object));
@@ -161,22 +161,22 @@ pub(super) fn violations(target: &WriteTarget, name: &str, object: &Value) -> Ve
                  until a storage migration ensures no data remains persisted in {name} and removes {name} from \
                  status.storedVersions"
             );
-            causes.push(Cause::invalid(format!("status.storedVersions[{index}]"), &name.into(), &detail));
+            causes.push(FieldViolation::invalid(format!("status.storedVersions[{index}]"), &name.into(), &detail));
         }
     }
     if stored.is_empty() {
         let detail = "must have at least one stored version";
-        causes.push(Cause::invalid("status.storedVersions", &Value::Null, detail));
+        causes.push(FieldViolation::invalid("status.storedVersions", &Value::Null, detail));
     }
     if spec.get("preserveUnknownFields") == Some(&Value::Bool(true)) {
         let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema \
                    instead";
-        causes.push(Cause::invalid("spec.preserveUnknownFields", &true.into(), detail));
+        causes.push(FieldViolation::invalid("spec.preserveUnknownFields", &true.into(), detail));
     }
     causes
 }
 
-fn check_versions(spec: &Value, causes: &mut Vec<Cause>) {
+fn check_versions(spec: &Value, causes: &mut Vec<FieldViolation>) {
     let versions = spec.get("versions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let all_same = |key: &str| versions.iter().all(|version| version.get(key) == versions[0].get(key));
     // The real server stores properties that all versions share at the top level, and reports violations there.
@@ -186,14 +186,14 @@ fn check_versions(spec: &Value, causes: &mut Vec<Cause>) {
     for (index, version) in versions.iter().enumerate() {
         let name = version.get("name").and_then(Value::as_str).unwrap_or_default();
         if let Some(detail) = label_error(name) {
-            causes.push(Cause::invalid(format!("spec.versions[{index}].name"), &name.into(), detail));
+            causes.push(FieldViolation::invalid(format!("spec.versions[{index}].name"), &name.into(), detail));
             if index == 0 {
-                causes.push(Cause::invalid("spec.version", &name.into(), detail));
+                causes.push(FieldViolation::invalid("spec.version", &name.into(), detail));
             }
         }
         let Some(schema) = version.pointer("/schema/openAPIV3Schema").filter(|schema| schema.is_object()) else {
             let field = format!("spec.versions[{index}].schema.openAPIV3Schema");
-            causes.push(Cause::required(field, ""));
+            causes.push(FieldViolation::required(field, ""));
             continue;
         };
         // A schema that all versions share is reported once.
@@ -206,7 +206,7 @@ fn check_versions(spec: &Value, causes: &mut Vec<Cause>) {
             let detail =
                 "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
             let field = format!("{}.openAPIV3Schema.type", property_path(index, "schema", "validation"));
-            causes.push(Cause::invalid(field, &kind.into(), detail));
+            causes.push(FieldViolation::invalid(field, &kind.into(), detail));
         }
         if is_reported_here("schema") {
             causes.extend(schema::violations(
@@ -226,62 +226,62 @@ fn check_versions(spec: &Value, causes: &mut Vec<Cause>) {
     let names: Vec<&Value> = versions.iter().filter_map(|version| version.get("name")).collect();
     let versions_value = || Value::from(versions.to_vec());
     if (1..names.len()).any(|index| names[..index].contains(&names[index])) {
-        causes.push(Cause::invalid("spec.versions", &versions_value(), "must contain unique version names"));
+        causes.push(FieldViolation::invalid("spec.versions", &versions_value(), "must contain unique version names"));
     }
     if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
         let detail = "must have exactly one version marked as storage version";
-        causes.push(Cause::invalid("spec.versions", &versions_value(), detail));
+        causes.push(FieldViolation::invalid("spec.versions", &versions_value(), detail));
     }
 }
 
-fn check_scale(scale: &Value, path: &str, causes: &mut Vec<Cause>) {
+fn check_scale(scale: &Value, path: &str, causes: &mut Vec<FieldViolation>) {
     for (key, required_prefix) in
         [("specReplicasPath", ".spec."), ("statusReplicasPath", ".status."), ("labelSelectorPath", "")]
     {
         let field = format!("{path}.{key}");
         match scale.get(key).and_then(Value::as_str).unwrap_or_default() {
             "" if key == "labelSelectorPath" => {}
-            "" => causes.push(Cause::required(field, "")),
+            "" => causes.push(FieldViolation::required(field, "")),
             text if !text.starts_with('.') => {
-                causes.push(Cause::invalid(field, &text.into(), "must be a simple json path starting with ."));
+                causes.push(FieldViolation::invalid(field, &text.into(), "must be a simple json path starting with ."));
             }
             text if !text.starts_with(required_prefix) => {
                 let detail = format!("should be a json path under {}", required_prefix.trim_end_matches('.'));
-                causes.push(Cause::invalid(field, &text.into(), &detail));
+                causes.push(FieldViolation::invalid(field, &text.into(), &detail));
             }
             _ => {}
         }
     }
 }
 
-fn check_column(column: &Value, path: &str, causes: &mut Vec<Cause>) {
+fn check_column(column: &Value, path: &str, causes: &mut Vec<FieldViolation>) {
     let text = |key: &str| column.get(key).and_then(Value::as_str).unwrap_or_default();
     if text("name").is_empty() {
-        causes.push(Cause::required(format!("{path}.name"), ""));
+        causes.push(FieldViolation::required(format!("{path}.name"), ""));
     }
     let kinds = ["boolean", "date", "integer", "number", "string"];
     match text("type") {
         "" => {
             let detail = format!("must be one of {}", kinds.join(","));
-            causes.push(Cause::required(format!("{path}.type"), &detail));
+            causes.push(FieldViolation::required(format!("{path}.type"), &detail));
         }
         kind if !kinds.contains(&kind) => {
             let detail = format!("must be one of {}", kinds.join(","));
-            causes.push(Cause::invalid(format!("{path}.type"), &kind.into(), &detail));
+            causes.push(FieldViolation::invalid(format!("{path}.type"), &kind.into(), &detail));
         }
         _ => {}
     }
     match text("jsonPath") {
-        "" => causes.push(Cause::required(format!("{path}.JSONPath"), "")),
+        "" => causes.push(FieldViolation::required(format!("{path}.JSONPath"), "")),
         text if !text.starts_with('.') => {
             let detail = "must be a simple json path starting with .";
-            causes.push(Cause::invalid(format!("{path}.JSONPath"), &text.into(), detail));
+            causes.push(FieldViolation::invalid(format!("{path}.JSONPath"), &text.into(), detail));
         }
         _ => {}
     }
 }
 
-fn check_names(names: &Value, causes: &mut Vec<Cause>) {
+fn check_names(names: &Value, causes: &mut Vec<FieldViolation>) {
     let text = |key: &str| names.get(key).and_then(Value::as_str).unwrap_or_default();
     for key in ["plural", "singular", "kind", "listKind"] {
         let field = format!("spec.names.{key}");
@@ -289,27 +289,27 @@ fn check_names(names: &Value, causes: &mut Vec<Cause>) {
         // Kinds are checked in lower case, since they may be written in camel case.
         let is_kind = key.ends_with("ind");
         if name.is_empty() {
-            causes.push(Cause::required(field, ""));
+            causes.push(FieldViolation::required(field, ""));
         } else if let Some(detail) = label_error(&if is_kind { name.to_lowercase() } else { name.to_owned() }) {
             let detail = if is_kind {
                 format!("may have mixed case, but should otherwise match: {detail}")
             } else {
                 detail.to_owned()
             };
-            causes.push(Cause::invalid(field, &name.into(), &detail));
+            causes.push(FieldViolation::invalid(field, &name.into(), &detail));
         }
     }
     for key in ["shortNames", "categories"] {
         let list = names.get(key).and_then(Value::as_array).into_iter().flatten();
         for (index, name) in list.filter_map(Value::as_str).enumerate() {
             if let Some(detail) = label_error(name) {
-                causes.push(Cause::invalid(format!("spec.names.{key}[{index}]"), &name.into(), detail));
+                causes.push(FieldViolation::invalid(format!("spec.names.{key}[{index}]"), &name.into(), detail));
             }
         }
     }
     if !text("kind").is_empty() && text("kind") == text("listKind") {
         let detail = "kind and listKind may not be the same";
-        causes.push(Cause::invalid("spec.names.listKind", &text("listKind").into(), detail));
+        causes.push(FieldViolation::invalid("spec.names.listKind", &text("listKind").into(), detail));
     }
 }
 

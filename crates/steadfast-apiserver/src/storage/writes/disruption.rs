@@ -13,7 +13,7 @@ use crate::metadata;
 use crate::resources::GroupResource;
 use crate::selector;
 use crate::status::Status;
-use crate::write_scope::Part;
+use crate::write_scope::WriteScope;
 
 /// Message of the real server for an eviction that violates a budget.
 const BUDGET_VIOLATED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
@@ -100,7 +100,7 @@ impl State {
             resource,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            part: Part::Whole,
+            write_scope: WriteScope::Whole,
             is_dry_run: false,
             request: RequestProperties::default(),
         };

@@ -5,18 +5,19 @@ use serde_json::Value;
 
 use super::request::WriteTarget;
 use super::{defaults, schemas, services, validation};
-use crate::cause::Cause;
+use crate::field_violation::FieldViolation;
 use crate::metadata;
 use crate::status::Status;
 use crate::types;
-use crate::write_scope::Part;
+use crate::write_scope::WriteScope;
 
 /// Returns the message for a field with a wrong type. For custom resources, only the metadata is checked here.
 fn type_error(target: &WriteTarget, object: &Value) -> Option<String> {
     if has_builtin_type(target) {
         return types::type_mismatch(&target.resource.api_version(target.version()), &target.resource.kind, object);
     }
-    let is_checked = target.resource.is_custom && (target.definition().is_some() || target.part != Part::Whole);
+    let is_checked =
+        target.resource.is_custom && (target.definition().is_some() || target.write_scope != WriteScope::Whole);
     object.get("metadata").filter(|_| is_checked).and_then(types::metadata_type_mismatch)
 }
 
@@ -45,7 +46,7 @@ pub(super) fn prepare(target: &WriteTarget, object: &mut Value, unknown_metadata
 
 /// Returns whether the target has a built-in type. Writes that bypass the API are stored unchanged.
 fn has_builtin_type(target: &WriteTarget) -> bool {
-    !target.resource.is_custom && target.part != Part::Whole
+    !target.resource.is_custom && target.write_scope != WriteScope::Whole
 }
 
 fn prepare_fields(target: &WriteTarget, object: &mut Value) -> Vec<String> {
@@ -84,16 +85,16 @@ pub(super) fn complete_status(target: &WriteTarget, object: &mut Value) {
 }
 
 /// Returns the invalid ports of an object of a built-in kind.
-fn port_violations(target: &WriteTarget, object: &Value) -> Vec<Cause> {
-    if !has_builtin_type(target) || target.part == Part::Status {
+fn port_violations(target: &WriteTarget, object: &Value) -> Vec<FieldViolation> {
+    if !has_builtin_type(target) || target.write_scope == WriteScope::Status {
         return Vec::new();
     }
     let api_version = target.resource.api_version(target.version());
     let invalid_ports = types::port_violations(&api_version, &target.resource.kind, object).into_iter();
-    let mut causes: Vec<Cause> = invalid_ports
+    let mut causes: Vec<FieldViolation> = invalid_ports
         .map(|port| match port.number {
-            Some(number) => Cause::invalid(port.path, &number.into(), port.detail),
-            None => Cause::required(port.path, ""),
+            Some(number) => FieldViolation::invalid(port.path, &number.into(), port.detail),
+            None => FieldViolation::required(port.path, ""),
         })
         .collect();
     if causes.is_empty() {
@@ -103,7 +104,7 @@ fn port_violations(target: &WriteTarget, object: &Value) -> Vec<Cause> {
 }
 
 /// Returns the violations of an object, or of its status alone. `before` is the object before an update.
-pub(super) fn violations(target: &WriteTarget, object: &Value, before: Option<&Value>) -> Vec<Cause> {
+pub(super) fn violations(target: &WriteTarget, object: &Value, before: Option<&Value>) -> Vec<FieldViolation> {
     if !target.resource.is_custom {
         return port_violations(target, object);
     }
@@ -117,7 +118,7 @@ pub(super) fn counts_generation(target: &WriteTarget, before: &Value, object: &V
         return false;
     }
     // A status that is not a subresource counts like any other field.
-    let status_counts = resource.definition.is_some() && target.part == Part::Main;
+    let status_counts = resource.definition.is_some() && target.write_scope == WriteScope::Main;
     defaults::is_another_generation(&resource.name, before, object)
         || status_counts && before.get("status") != object.get("status")
 }

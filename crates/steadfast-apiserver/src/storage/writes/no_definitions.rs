@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::request::WriteTarget;
-use crate::cause::Cause;
+use crate::field_violation::FieldViolation;
 
 pub(super) fn set_defaults(_: &mut Value) {}
 
@@ -21,7 +21,7 @@ pub(super) fn update_status(_: &mut Value) {}
 pub(super) fn mark_terminating(_: &mut Value, _: &str) {}
 
 /// Returns no violations.
-pub(super) fn violations(_: &WriteTarget, _: &str, _: &Value) -> Vec<Cause> {
+pub(super) fn violations(_: &WriteTarget, _: &str, _: &Value) -> Vec<FieldViolation> {
     Vec::new()
 }
 

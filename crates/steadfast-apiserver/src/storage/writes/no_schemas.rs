@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::request::WriteTarget;
-use crate::cause::Cause;
+use crate::field_violation::FieldViolation;
 
 /// Returns no unknown fields.
 pub(super) fn prepare(_: &WriteTarget, _: &mut Value) -> Vec<String> {
@@ -14,6 +14,6 @@ pub(super) fn prepare(_: &WriteTarget, _: &mut Value) -> Vec<String> {
 pub(super) fn set_defaults(_: &WriteTarget, _: &mut Value) {}
 
 /// Returns no violations.
-pub(super) fn violations(_: &WriteTarget, _: &Value, _: Option<&Value>) -> Vec<Cause> {
+pub(super) fn violations(_: &WriteTarget, _: &Value, _: Option<&Value>) -> Vec<FieldViolation> {
     Vec::new()
 }

@@ -9,7 +9,7 @@ use super::super::{ObjectKey, Patch};
 use super::rule_results::RuleResults;
 use crate::apply::FieldManagement;
 use crate::resources::{Definition, GroupResource, ServedResource};
-use crate::write_scope::{FieldManager, Part};
+use crate::write_scope::{FieldManager, WriteScope};
 
 /// Target of a write.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct WriteTarget {
     pub(crate) namespace: String,
     /// Name; empty if the object contains its name, or if the server generates it.
     pub(crate) name: String,
-    pub(crate) part: Part,
+    pub(crate) write_scope: WriteScope,
     /// True if the write is checked but not stored.
     pub(crate) is_dry_run: bool,
     /// Version, strictness and other properties of the request.
@@ -49,7 +49,7 @@ impl WriteTarget {
     /// which have no manager.
     pub(super) fn field_management<'a>(&'a self, now: &'a str) -> Option<FieldManagement<'a>> {
         let manager = self.request.manager.as_ref()?;
-        Some(FieldManagement::new(&self.resource, self.part, self.version(), manager, now))
+        Some(FieldManagement::new(&self.resource, self.write_scope, self.version(), manager, now))
     }
 
     /// Returns the definition of a custom resource.

@@ -5,17 +5,17 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::request::WriteTarget;
-use crate::cause::Cause;
+use crate::field_violation::FieldViolation;
 use crate::metadata;
 use crate::naming;
 
 /// Maximum total size of an object's annotations in bytes.
 const MAX_ANNOTATIONS_BYTES: usize = 256 * 1024;
 
-type Violations = Vec<Cause>;
+type Violations = Vec<FieldViolation>;
 
 /// Returns the violations in the metadata of a new object.
-pub(super) fn violations_of_new(target: &WriteTarget, object: &Value) -> Vec<Cause> {
+pub(super) fn violations_of_new(target: &WriteTarget, object: &Value) -> Vec<FieldViolation> {
     let mut violations = Violations::new();
     let prefix = metadata::text(object, "generateName");
     if !prefix.is_empty() {
@@ -32,14 +32,14 @@ pub(super) fn violations_of_new(target: &WriteTarget, object: &Value) -> Vec<Cau
 }
 
 /// Returns the violations in the metadata of a changed object.
-pub(super) fn violations_of_changed(target: &WriteTarget, object: &Value) -> Vec<Cause> {
+pub(super) fn violations_of_changed(target: &WriteTarget, object: &Value) -> Vec<FieldViolation> {
     let mut violations = Violations::new();
     check_common(&mut violations, target, object);
     violations
 }
 
 /// Returns the violations of a generated name's prefix, which must be valid in a path. An update can change the prefix.
-pub(super) fn violations_of_prefix(object: &Value) -> Vec<Cause> {
+pub(super) fn violations_of_prefix(object: &Value) -> Vec<FieldViolation> {
     let mut violations = Violations::new();
     let prefix = metadata::text(object, "generateName");
     report(&mut violations, "metadata.generateName", prefix, path_violations(prefix));
@@ -62,7 +62,7 @@ fn check_common(violations: &mut Violations, target: &WriteTarget, object: &Valu
     if annotations.into_iter().flatten().map(bytes).sum::<usize>() > MAX_ANNOTATIONS_BYTES {
         let message = format!("Too long: may not be more than {MAX_ANNOTATIONS_BYTES} bytes");
         let field = "metadata.annotations".to_owned();
-        violations.push(Cause { reason: "FieldValueTooLong", field, message });
+        violations.push(FieldViolation { reason: "FieldValueTooLong", field, message });
     }
     check_owners(violations, field("ownerReferences").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default());
     let finalizers = field("finalizers").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -117,7 +117,7 @@ fn check_owners(violations: &mut Violations, owners: &[Value]) {
         for key in ["apiVersion", "kind", "name", "uid"] {
             if text(owner, key).is_empty() {
                 let field = format!("metadata.ownerReferences[{index}].{key}");
-                violations.push(Cause::required(field, "must not be empty"));
+                violations.push(FieldViolation::required(field, "must not be empty"));
             }
         }
         let (version, kind) = (text(owner, "apiVersion"), text(owner, "kind"));
@@ -159,18 +159,18 @@ fn go_owner(owner: &Value) -> String {
 }
 
 /// Creates a cause whose message contains the value.
-fn plain(field: String, message: String) -> Cause {
-    Cause { reason: "FieldValueInvalid", field, message }
+fn plain(field: String, message: String) -> FieldViolation {
+    FieldViolation { reason: "FieldValueInvalid", field, message }
 }
 
 fn report(violations: &mut Violations, field: &str, value: &str, reasons: Vec<String>) {
-    violations.extend(reasons.into_iter().map(|detail| Cause::invalid(field, &value.into(), &detail)));
+    violations.extend(reasons.into_iter().map(|detail| FieldViolation::invalid(field, &value.into(), &detail)));
 }
 
 /// Returns the violations of a text that becomes part of a path.
 fn path_violations(text: &str) -> Vec<String> {
-    let letters = ['/', '%'].into_iter().filter(|letter| text.contains(*letter));
-    letters.map(|letter| format!("may not contain '{letter}'")).collect()
+    let characters = ['/', '%'].into_iter().filter(|character| text.contains(*character));
+    characters.map(|character| format!("may not contain '{character}'")).collect()
 }
 
 /// Returns the violations of a name. Most names are DNS subdomains, those of namespaces and services are DNS labels.

@@ -8,14 +8,14 @@ use super::super::State;
 use super::request::{Modification, WriteTarget};
 use super::scale_fields::{integer_at, path_steps, value_at};
 use super::{unknown, validation};
-use crate::cause::Cause;
+use crate::field_violation::FieldViolation;
 use crate::go;
 use crate::metadata;
 use crate::resources::{ScalePaths, ServedResource};
 use crate::selector;
 use crate::status::Status;
 use crate::types;
-use crate::write_scope::Part;
+use crate::write_scope::WriteScope;
 
 const SCALE_API_VERSION: &str = "autoscaling/v1";
 /// Representation of an absent number of replicas, so that a patch without a number can be detected.
@@ -66,7 +66,7 @@ impl State {
         // Built-in kinds report the error at the scale's own path.
         if replicas < 0 && !resource.is_custom {
             let detail = "must be greater than or equal to 0";
-            let cause = Cause::invalid("spec.replicas", &replicas.into(), detail);
+            let cause = FieldViolation::invalid("spec.replicas", &replicas.into(), detail);
             return Err(Status::invalid_causes("autoscaling", "Scale", &target.name, &[cause]));
         }
         let mut object = Value::clone(&existing);
@@ -77,7 +77,7 @@ impl State {
             metadata::set(&mut object, "resourceVersion", Some(version.into()));
         }
         validation::check_uid(target, &existing, &scale)?;
-        let mut target = WriteTarget { part: Part::Main, ..target.clone() };
+        let mut target = WriteTarget { write_scope: WriteScope::Main, ..target.clone() };
         // The violations in the body of the scale were checked above; the object has no others.
         target.request.body_violations.clear();
         if let Some(manager) = &mut target.request.manager {

@@ -2,21 +2,21 @@
 
 use serde_json::Value;
 
-use crate::cause::Cause;
+use crate::field_violation::FieldViolation;
 use crate::go;
 use crate::resources::ScalePaths;
 
 /// Returns the violations of the fields that `scale` shows, in the order of the real server.
-pub(super) fn violations(paths: &ScalePaths, object: &Value, is_status_only: bool) -> Vec<Cause> {
+pub(super) fn violations(paths: &ScalePaths, object: &Value, is_status_only: bool) -> Vec<FieldViolation> {
     let mut causes = Vec::new();
     let mut count = |path: &str| match integer_at(object, path) {
-        Err(detail) => causes.push(Cause::invalid(path, &0.into(), &detail)),
+        Err(detail) => causes.push(FieldViolation::invalid(path, &0.into(), &detail)),
         Ok(Some(count)) if count < 0 => {
-            causes.push(Cause::invalid(path, &count.into(), "should be a non-negative integer"));
+            causes.push(FieldViolation::invalid(path, &count.into(), "should be a non-negative integer"));
         }
         Ok(Some(count)) if count > i64::from(i32::MAX) => {
             let detail = format!("should be less than or equal to {}", i32::MAX);
-            causes.push(Cause::invalid(path, &count.into(), &detail));
+            causes.push(FieldViolation::invalid(path, &count.into(), &detail));
         }
         Ok(_) => {}
     };
@@ -30,7 +30,7 @@ pub(super) fn violations(paths: &ScalePaths, object: &Value, is_status_only: boo
             Ok(Some(other)) => Some(accessor_error(&paths.selector, other, "string")),
             Err(detail) => Some(detail),
         };
-        causes.extend(detail.map(|detail| Cause::invalid(paths.selector.as_str(), &"".into(), &detail)));
+        causes.extend(detail.map(|detail| FieldViolation::invalid(paths.selector.as_str(), &"".into(), &detail)));
     }
     causes
 }

@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use super::request::WriteTarget;
 use super::scale_fields;
-use crate::cause::Cause;
+use crate::field_violation::FieldViolation;
 use crate::resources::DefinedVersion;
 use crate::schema;
-use crate::write_scope::Part;
+use crate::write_scope::WriteScope;
 
 fn version(target: &WriteTarget) -> Option<&DefinedVersion> {
     target.definition()?.version(target.version())
@@ -32,14 +32,14 @@ pub(super) fn set_defaults(target: &WriteTarget, object: &mut Value) {
 }
 
 /// Returns the violations of an object, or of its status alone. `before` is the object before an update.
-pub(super) fn violations(target: &WriteTarget, object: &Value, before: Option<&Value>) -> Vec<Cause> {
+pub(super) fn violations(target: &WriteTarget, object: &Value, before: Option<&Value>) -> Vec<FieldViolation> {
     let Some(version) = version(target) else { return Vec::new() };
     let schema = &version.schema;
-    let mut causes = match target.part {
+    let mut causes = match target.write_scope {
         // Writes that bypass the API are stored unchanged.
-        Part::Whole => return Vec::new(),
-        Part::Main => schema.validate("", object, before),
-        Part::Status => match (schema.field("status"), object.get("status")) {
+        WriteScope::Whole => return Vec::new(),
+        WriteScope::Main => schema.validate("", object, before),
+        WriteScope::Status => match (schema.field("status"), object.get("status")) {
             (Some(schema), Some(status)) => {
                 schema.validate("status", status, before.and_then(|before| before.get("status")))
             }
@@ -47,9 +47,9 @@ pub(super) fn violations(target: &WriteTarget, object: &Value, before: Option<&V
         },
     };
     if let Some(paths) = &version.scale {
-        causes.extend(scale_fields::violations(paths, object, target.part == Part::Status));
+        causes.extend(scale_fields::violations(paths, object, target.write_scope == WriteScope::Status));
     }
-    if target.part != Part::Status {
+    if target.write_scope != WriteScope::Status {
         causes.extend(schema.embedded_object_causes(object));
     }
     // Existing duplicates in a list are not rejected.

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 
 use super::super::State;
-use crate::cause::Cause;
+use crate::field_violation::FieldViolation;
 use crate::resources::GroupResource;
 use crate::status::Status;
 
@@ -35,7 +35,7 @@ fn is_service(resource: &GroupResource) -> bool {
 }
 
 /// Returns the node ports of a Service that are out of range. A real server finds them when it allocates the ports.
-pub(super) fn node_port_violations(resource: &GroupResource, service: &Value) -> Vec<Cause> {
+pub(super) fn node_port_violations(resource: &GroupResource, service: &Value) -> Vec<FieldViolation> {
     if !is_service(resource) || !matches!(text(service, "/spec/type"), "NodePort" | "LoadBalancer") {
         return Vec::new();
     }
@@ -48,7 +48,7 @@ pub(super) fn node_port_violations(resource: &GroupResource, service: &Value) ->
                 NODE_PORT_RANGE.start(),
                 NODE_PORT_RANGE.end()
             );
-            Cause::invalid(format!("spec.ports[{index}].nodePort"), &port.into(), &detail)
+            FieldViolation::invalid(format!("spec.ports[{index}].nodePort"), &port.into(), &detail)
         })
         .collect()
 }

@@ -6,11 +6,11 @@ use std::fmt;
 use serde_json::Value;
 
 use super::request::WriteTarget;
-use crate::cause::Cause;
+use crate::field_violation::FieldViolation;
 use crate::go;
 use crate::metadata;
 use crate::status::Status;
-use crate::write_scope::Part;
+use crate::write_scope::WriteScope;
 
 /// Checks the kind, the namespace and the name of an object against its request, and sets absent ones.
 pub(super) fn complete_identity(object: &mut Value, target: &WriteTarget) -> Result<(), Status> {
@@ -93,11 +93,11 @@ pub(super) fn undecodable_object(kind: &str, version: &str, detail: impl fmt::Di
 
 /// Creates the status for a patch with an invalid result.
 pub(super) fn invalid_patch_result(object: &Value, detail: &str) -> Status {
-    Status::invalid_causes("", "", "", &[Cause::invalid("patch", &go::json(object).into(), detail)])
+    Status::invalid_causes("", "", "", &[FieldViolation::invalid("patch", &go::json(object).into(), detail)])
 }
 
 /// Rejects a write with its violations, if any.
-pub(super) fn reject(target: &WriteTarget, name: &str, causes: &[Cause]) -> Result<(), Status> {
+pub(super) fn reject(target: &WriteTarget, name: &str, causes: &[FieldViolation]) -> Result<(), Status> {
     // A pending CEL validation ends the attempt without any change. The status is never sent.
     if target.request.rule_results.is_pending() {
         // The next attempt replaces this status.
@@ -131,12 +131,12 @@ pub(super) fn check_version(target: &WriteTarget, existing: &Value, updated: &Va
 }
 
 /// Returns the violations of the UID in a patched object.
-pub(super) fn uid_violations(target: &WriteTarget, existing: &Value, updated: &Value) -> Vec<Cause> {
+pub(super) fn uid_violations(target: &WriteTarget, existing: &Value, updated: &Value) -> Vec<FieldViolation> {
     let uid = metadata::text(updated, "uid");
     if uid.is_empty() || uid == metadata::text(existing, "uid") {
         return Vec::new();
     }
-    twice_where_custom(target, || Cause::invalid("metadata.uid", &uid.into(), "field is immutable"))
+    twice_where_custom(target, || FieldViolation::invalid("metadata.uid", &uid.into(), "field is immutable"))
 }
 
 /// Checks that an update contains a version if its kind requires one.
@@ -145,7 +145,7 @@ pub(super) fn check_version_present(target: &WriteTarget, updated: &Value) -> Re
     let version = metadata::text(updated, "resourceVersion");
     // Updates of other kinds are unconditional if they have no version.
     let requires_version = resource.is_custom || updates_name_a_version(resource.name.group(), &resource.kind);
-    if version.is_empty() && requires_version && target.part != Part::Whole {
+    if version.is_empty() && requires_version && target.write_scope != WriteScope::Whole {
         let detail = "Invalid value: 0: must be specified for an update".to_owned();
         let causes = [("metadata.resourceVersion", detail)];
         return Err(Status::invalid(resource.name.group(), resource.name.resource(), &target.name, &causes));
@@ -188,7 +188,7 @@ fn etcd_key(target: &WriteTarget) -> String {
 }
 
 /// Returns the violations of finalizers. A terminating object must not receive new ones.
-pub(super) fn finalizer_violations(target: &WriteTarget, existing: &Value, updated: &Value) -> Vec<Cause> {
+pub(super) fn finalizer_violations(target: &WriteTarget, existing: &Value, updated: &Value) -> Vec<FieldViolation> {
     let finalizers = |object: &Value| -> Vec<String> {
         let items = object.pointer("/metadata/finalizers").and_then(Value::as_array).into_iter().flatten();
         items.filter_map(Value::as_str).map(str::to_owned).collect()
@@ -205,11 +205,11 @@ pub(super) fn finalizer_violations(target: &WriteTarget, existing: &Value, updat
         "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
         listed.join(", ")
     );
-    twice_where_custom(target, || Cause::forbidden("metadata.finalizers", &detail))
+    twice_where_custom(target, || FieldViolation::forbidden("metadata.finalizers", &detail))
 }
 
 /// Returns the violations of the deletion's times. Only a deletion sets them, and no update changes them.
-pub(super) fn deletion_violations(target: &WriteTarget, existing: &Value, updated: &Value) -> Vec<Cause> {
+pub(super) fn deletion_violations(target: &WriteTarget, existing: &Value, updated: &Value) -> Vec<FieldViolation> {
     let change = |field: &str| {
         let field_value = |object: &Value| object.get("metadata").and_then(|metadata| metadata.get(field)).cloned();
         (field_value(existing), field_value(updated))
@@ -217,7 +217,9 @@ pub(super) fn deletion_violations(target: &WriteTarget, existing: &Value, update
     let mut causes = Vec::new();
     let mut reject = |field: &str, value: &Value| {
         let field = format!("metadata.{field}");
-        causes.extend(twice_where_custom(target, || Cause::invalid(field.as_str(), value, "field is immutable")));
+        causes.extend(twice_where_custom(target, || {
+            FieldViolation::invalid(field.as_str(), value, "field is immutable")
+        }));
     };
     // Changes of an existing timestamp are ignored instead of rejected.
     if let (None, Some(time)) = change("deletionTimestamp") {
@@ -231,7 +233,7 @@ pub(super) fn deletion_violations(target: &WriteTarget, existing: &Value, update
 }
 
 /// Returns a cause about metadata, twice for custom resources: a real server validates their metadata twice.
-fn twice_where_custom(target: &WriteTarget, cause: impl Fn() -> Cause) -> Vec<Cause> {
+fn twice_where_custom(target: &WriteTarget, cause: impl Fn() -> FieldViolation) -> Vec<FieldViolation> {
     let repetitions = if target.resource.is_custom { 2 } else { 1 };
     (0..repetitions).map(|_| cause()).collect()
 }

@@ -6,7 +6,7 @@ use crate::go;
 
 /// Violation of a field, as a cause of a rejection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cause {
+pub(crate) struct FieldViolation {
     /// Reason, such as `FieldValueInvalid`.
     pub(crate) reason: &'static str,
     /// Path of the field.
@@ -15,7 +15,7 @@ pub(crate) struct Cause {
     pub(crate) message: String,
 }
 
-impl Cause {
+impl FieldViolation {
     pub(crate) fn new(reason: &'static str, field: impl Into<String>, message: String) -> Self {
         Self { reason, field: field.into(), message }
     }

@@ -45,9 +45,9 @@ impl ReplicaFaults {
 
 /// A replica's faults, protected by a lock.
 #[derive(Debug, Default)]
-pub(crate) struct ActiveFaults(Mutex<ReplicaFaults>);
+pub(crate) struct SharedReplicaFaults(Mutex<ReplicaFaults>);
 
-impl ActiveFaults {
+impl SharedReplicaFaults {
     pub(crate) fn read<T>(&self, read: impl FnOnce(&ReplicaFaults) -> T) -> T {
         read(&self.0.lock())
     }
