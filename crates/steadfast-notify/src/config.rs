@@ -75,11 +75,8 @@ impl ReplicasConfig {
     pub fn namespace_and_name(&self) -> Option<(&str, &str)> {
         // RFC 1123: a namespace is a label, the name of a Lease is a subdomain with dots.
         let is_name = |name: &str, allows_dots: bool| {
-            let is_allowed = |letter: u8| {
-                letter.is_ascii_lowercase()
-                    || letter.is_ascii_digit()
-                    || letter == b'-'
-                    || allows_dots && letter == b'.'
+            let is_allowed = |byte: u8| {
+                byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || allows_dots && byte == b'.'
             };
             (1..=MAX_LEASE_NAME_BYTES).contains(&name.len())
                 && name.bytes().all(is_allowed)

@@ -286,22 +286,22 @@ fn first_names(names: &[String]) -> String {
 /// Receiver of events.
 pub type EventCallback = dyn Fn(EngineEvent) + Send + Sync;
 
-/// Returns true if a terminal or a log may interpret `letter`: control characters, line separators, invisible
+/// Returns true if a terminal or a log may interpret `character`: control characters, line separators, invisible
 /// characters, and characters that change the direction of text.
-pub fn is_unsafe(letter: char) -> bool {
-    letter.is_control()
-        || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+pub fn is_unsafe(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// Returns `text` from a tenant. Characters that affect a terminal or a log ([`is_unsafe`]) are escaped.
 pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for letter in text.chars() {
+    for character in text.chars() {
         // Quotes and backslashes are kept, since both are frequent in sentences.
-        if is_unsafe(letter) {
-            escaped.extend(letter.escape_default());
+        if is_unsafe(character) {
+            escaped.extend(character.escape_default());
         } else {
-            escaped.push(letter);
+            escaped.push(character);
         }
     }
     escaped

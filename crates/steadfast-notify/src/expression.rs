@@ -18,7 +18,7 @@ use crate::path::ValuePath;
 use checker::Checker;
 use error::chars_before;
 pub(crate) use error::{ExpressionError, Purpose};
-pub(crate) use uses::{Chain, ChainStep, Constant};
+pub(crate) use uses::{Constant, SelectedField, SelectionStep};
 use uses::{STATE_VARIABLES, Uses};
 
 /// Maximum cost of one evaluation, equivalent to some tens of milliseconds and less than 50 MB of memory.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::expression::{Chain, ChainStep};
+use crate::expression::{SelectedField, SelectionStep};
 use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::rule::CompiledRule;
@@ -83,7 +83,7 @@ impl Schemas {
 
     /// Follows `steps` from `root_schema`, and returns the first step to an unknown field. `None` if all fields exist,
     /// or the schema allows any field.
-    fn find_unknown(&self, root_schema: &Value, steps: &[ChainStep]) -> Option<UnknownField> {
+    fn find_unknown(&self, root_schema: &Value, steps: &[SelectionStep]) -> Option<UnknownField> {
         let mut schema = self.resolve_reference(root_schema)?;
         let mut path = String::new();
         for (number, step) in steps.iter().enumerate() {
@@ -93,15 +93,15 @@ impl Schemas {
                 return None;
             }
             let next = match (step, schema["type"].as_str()) {
-                (ChainStep::Item, Some("array")) => schema.get("items"),
-                (ChainStep::Field(name), Some("array")) => {
+                (SelectionStep::Item, Some("array")) => schema.get("items"),
+                (SelectionStep::Field(name), Some("array")) => {
                     return unknown(format!("`{path}` is a list, and has no field `{name}`"));
                 }
-                (ChainStep::Field(name), Some(kind @ ("string" | "integer" | "number" | "boolean"))) => {
+                (SelectionStep::Field(name), Some(kind @ ("string" | "integer" | "number" | "boolean"))) => {
                     return unknown(format!("`{path}` is of type {kind}, and has no field `{name}`"));
                 }
-                (ChainStep::Item, _) => schema.get("additionalProperties"),
-                (ChainStep::Field(name), _) => {
+                (SelectionStep::Item, _) => schema.get("additionalProperties"),
+                (SelectionStep::Field(name), _) => {
                     let properties = schema["properties"].as_object();
                     let property = properties.and_then(|properties| properties.get(name));
                     // `additionalProperties: false` forbids further fields instead of typing them.
@@ -119,9 +119,9 @@ impl Schemas {
                 }
             };
             match step {
-                ChainStep::Field(name) if path.is_empty() => path.clone_from(name),
-                ChainStep::Field(name) => path = format!("{path}.{name}"),
-                ChainStep::Item => path.push_str("[]"),
+                SelectionStep::Field(name) if path.is_empty() => path.clone_from(name),
+                SelectionStep::Field(name) => path = format!("{path}.{name}"),
+                SelectionStep::Item => path.push_str("[]"),
             }
             schema = self.resolve_reference(next?)?;
         }
@@ -137,10 +137,10 @@ impl Plan {
         let expressions = [("when", &rule.when, &rule.config.when), ("send", &rule.send, &rule.config.send)];
         for (field, expression, text) in expressions {
             let (Some(expression), Some(text)) = (expression, text) else { continue };
-            for chain in &expression.uses.chains {
+            for selected in &expression.uses.selected_fields {
                 let unknown = resources.iter().map(|typed| {
                     let schema = typed.schemas.kind(typed.group, typed.version, typed.kind)?;
-                    let unknown = typed.schemas.find_unknown(schema, &chain.steps)?;
+                    let unknown = typed.schemas.find_unknown(schema, &selected.steps)?;
                     Some((typed.resource, unknown))
                 });
                 // A rule for several resources may check the resource before selecting a field, so one matching
@@ -150,7 +150,7 @@ impl Plan {
                 let description = format!("{field}: {resource}: {}", unknown.description);
                 let path = format!("rules[{}].{field}", rule.number);
                 let remedy = "correct the name; `kubectl explain` lists the fields";
-                let offset = offset(text, chain, unknown.step);
+                let offset = offset(text, selected, unknown.step);
                 let problem = self.document().problem_within(&path, text, offset, description, remedy);
                 if !problems.contains(&problem) {
                     problems.push(problem);
@@ -161,11 +161,11 @@ impl Plan {
     }
 }
 
-/// Returns the offset in `text`, in characters, of the step of `chain` with the index `step`.
-pub(crate) fn offset(text: &str, chain: &Chain, step: usize) -> usize {
-    let mut position = chain.offset;
-    for step in chain.steps.get(chain.inherited_steps..=step).unwrap_or_default() {
-        let ChainStep::Field(name) = step else { continue };
+/// Returns the offset in `text`, in characters, of the step of `selected` with the index `step`.
+pub(crate) fn offset(text: &str, selected: &SelectedField, step: usize) -> usize {
+    let mut position = selected.offset;
+    for step in selected.steps.get(selected.inherited_steps..=step).unwrap_or_default() {
+        let SelectionStep::Field(name) = step else { continue };
         // Search after the previous field or the variable.
         let Some(found) = text.get(position..).and_then(|rest| rest.find(name.as_str())) else { break };
         position += found;
@@ -193,11 +193,11 @@ fn edit_distance(left: &str, right: &str) -> Option<usize> {
     let right: Vec<char> = right.to_lowercase().chars().collect();
     // Levenshtein distance with a single row.
     let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (number, letter) in left.to_lowercase().chars().enumerate() {
+    for (number, character) in left.to_lowercase().chars().enumerate() {
         let mut diagonal = row[0];
         row[0] = number + 1;
-        for (column, right_letter) in right.iter().enumerate() {
-            let replaced = diagonal + usize::from(letter != *right_letter);
+        for (column, right_character) in right.iter().enumerate() {
+            let replaced = diagonal + usize::from(character != *right_character);
             diagonal = row[column + 1];
             row[column + 1] = replaced.min(row[column] + 1).min(diagonal + 1);
         }

@@ -41,7 +41,7 @@ const MAX_SEPARATE_CHANGES: usize = 1024;
 /// Number of objects with unsettled changes that all namespaces share, for each rule and sink. Like the queue of a
 /// sink, the number is divided among the namespaces, so that one namespace does not block others. It is twice the queue
 /// length, since changes that wait for the queue count too.
-const MAX_UNSETTLED_OBJECTS: usize = 2 * MAX_PENDING_MESSAGES;
+const SHARED_UNSETTLED_OBJECTS: usize = 2 * MAX_PENDING_MESSAGES;
 
 /// Deadline of a durable handler. A message is settled after `give_up_after` at the latest, which can be as long as
 /// the longest [`ConfigDuration`].
@@ -236,7 +236,7 @@ pub fn forget_unlisted(informer: &Informer<Lazy<DynamicObject>>, configured: &[(
 
 /// Returns true if `name` may be a [durable name](durable_name) of this rule, with any sink or from an older version.
 fn may_belong_to(name: &str, rule: &str) -> bool {
-    let is_hash = name.len() == 2 * HASH_BYTES && name.bytes().all(|letter| letter.is_ascii_hexdigit());
+    let is_hash = name.len() == 2 * HASH_BYTES && name.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_hash || name == rule || name.strip_prefix(rule).is_some_and(|sink| sink.starts_with('/'))
 }
 
@@ -315,7 +315,7 @@ impl HandlerContext {
         // Twice the number that namespaces share, so that one namespace with an unreachable receiver cannot use all
         // slots.
         let durable =
-            informer.durable(&name).concurrency(2 * MAX_UNSETTLED_OBJECTS).namespace_share(MAX_UNSETTLED_OBJECTS);
+            informer.durable(&name).concurrency(2 * SHARED_UNSETTLED_OBJECTS).namespace_share(SHARED_UNSETTLED_OBJECTS);
         let durable = durable.deadline(SETTLE_TIMEOUT);
         // Another replica may have delivered the creation of an object, so the deletion must be delivered, too.
         let durable = durable.unseen_deletions(handler_context.engine.replication().gate().is_replicated());

@@ -44,7 +44,7 @@ impl FromStr for ValuePath {
         let (mut steps, mut rest) = (Vec::new(), text);
         while !rest.is_empty() || steps.is_empty() {
             if let Some(inside) = rest.strip_prefix('[') {
-                let quote = inside.chars().next().filter(|letter| ['\'', '"'].contains(letter));
+                let quote = inside.chars().next().filter(|character| ['\'', '"'].contains(character));
                 let end = match quote {
                     Some(quote) => {
                         inside[1..].find([quote]).map(|at| at + 2).filter(|at| inside[*at..].starts_with(']'))

@@ -34,8 +34,8 @@ pub(crate) fn parts(text: &str) -> Vec<TemplatePart<'_>> {
 
 /// Returns true for a valid name of a secret. Expressions use the name as `secrets.NAME`.
 pub(crate) fn is_placeholder_name(name: &str) -> bool {
-    let is_letter = |letter: char| letter.is_ascii_alphabetic() || letter == '_';
-    name.starts_with(is_letter) && name.chars().all(|letter| is_letter(letter) || letter.is_ascii_digit())
+    let is_letter = |character: char| character.is_ascii_alphabetic() || character == '_';
+    name.starts_with(is_letter) && name.chars().all(|character| is_letter(character) || character.is_ascii_digit())
 }
 
 /// Replaces placeholders by secrets. Returns true as second value if any secret was used. Unknown placeholders stay

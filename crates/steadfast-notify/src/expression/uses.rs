@@ -11,11 +11,11 @@ pub(super) const STATE_VARIABLES: [&str; 3] = ["object", "old", "new"];
 
 /// Selected field of a variable, such as `object.spec.containers[0].image`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Chain {
+pub(crate) struct SelectedField {
     /// Name of the variable: `object`, or `message` in the body of a request.
     pub(crate) root: String,
     /// Steps from the object to the field.
-    pub(crate) steps: Vec<ChainStep>,
+    pub(crate) steps: Vec<SelectionStep>,
     /// Number of leading steps that belong to the value of a macro's variable.
     pub(crate) inherited_steps: usize,
     /// Byte offset of the variable in the expression.
@@ -24,7 +24,7 @@ pub(crate) struct Chain {
 
 /// One step from a value to a contained value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ChainStep {
+pub(crate) enum SelectionStep {
     /// Field of this name, or value of a map under this key.
     Field(String),
     /// An item of a list, or a value of a map.
@@ -43,7 +43,7 @@ pub(crate) struct Constant {
 /// Fields and constants in an expression.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Uses {
-    pub(crate) chains: Vec<Chain>,
+    pub(crate) selected_fields: Vec<SelectedField>,
     /// Constants of each literal map.
     pub(crate) maps: Vec<Vec<Constant>>,
 }
@@ -60,7 +60,7 @@ impl Uses {
 }
 
 /// Variable, and steps to a part of the value.
-type SelectedPart = (String, Vec<ChainStep>);
+type SelectedPart = (String, Vec<SelectionStep>);
 
 struct UsesVisitor {
     /// Variables of interest.
@@ -73,37 +73,38 @@ struct UsesVisitor {
 impl UsesVisitor {
     /// Visits an expression. Records the selected field if the expression selects a field.
     fn visit(&mut self, expression: &Expr) {
-        if let Some(chain) = self.chain(expression) {
-            self.add(chain);
+        if let Some(selected) = self.selected_field(expression) {
+            self.add(selected);
         }
     }
 
-    fn add(&mut self, chain: Chain) {
-        if !self.uses.chains.contains(&chain) {
-            self.uses.chains.push(chain);
+    fn add(&mut self, selected: SelectedField) {
+        if !self.uses.selected_fields.contains(&selected) {
+            self.uses.selected_fields.push(selected);
         }
     }
 
     /// Returns the selected part of an object, if any. Visits the operands of other expressions.
-    fn chain(&mut self, expression: &Expr) -> Option<Chain> {
+    fn selected_field(&mut self, expression: &Expr) -> Option<SelectedField> {
         match &expression.kind {
             ExprKind::Name(name) => self.variable(expression, name),
             ExprKind::Select { of, field, .. } | ExprKind::Has { of, field } => {
-                let chain = self.chain(of).map(|chain| with_step(chain, ChainStep::Field(field.clone())))?;
+                let selected =
+                    self.selected_field(of).map(|selected| with_step(selected, SelectionStep::Field(field.clone())))?;
                 // `has(a.b)` reads the field, but its result is a bool without further fields.
                 if matches!(expression.kind, ExprKind::Has { .. }) {
-                    self.add(chain);
+                    self.add(selected);
                     return None;
                 }
-                Some(chain)
+                Some(selected)
             }
             ExprKind::Index { of, index, .. } => {
                 let step = match &index.kind {
-                    ExprKind::Literal(Literal::String(field)) => ChainStep::Field(field.to_string()),
-                    _ => ChainStep::Item,
+                    ExprKind::Literal(Literal::String(field)) => SelectionStep::Field(field.to_string()),
+                    _ => SelectionStep::Item,
                 };
                 self.visit(index);
-                self.chain(of).map(|chain| with_step(chain, step))
+                self.selected_field(of).map(|selected| with_step(selected, step))
             }
             ExprKind::Call { target, name, arguments } => self.call(target.as_deref(), name, arguments),
             ExprKind::Map(entries) => {
@@ -112,11 +113,11 @@ impl UsesVisitor {
             }
             ExprKind::Comprehension(of) => self.comprehension(of),
             ExprKind::Bind { name, value, body } => {
-                let part = self.chain(value).map(|chain| self.bind(chain));
-                self.within(name, part, |visitor| visitor.chain(body))
+                let part = self.selected_field(value).map(|selected| self.bind(selected));
+                self.within(name, part, |visitor| visitor.selected_field(body))
             }
             ExprKind::OptionalMap { of, name, body, .. } => {
-                let part = self.chain(of).map(|chain| self.bind(chain));
+                let part = self.selected_field(of).map(|selected| self.bind(selected));
                 self.within(name, part, |visitor| visitor.visit(body));
                 None
             }
@@ -127,7 +128,7 @@ impl UsesVisitor {
         }
     }
 
-    fn variable(&self, expr: &Expr, name: &str) -> Option<Chain> {
+    fn variable(&self, expr: &Expr, name: &str) -> Option<SelectedField> {
         // The innermost binding of a name applies.
         let binding = self.bound_names.iter().rev().find(|(bound_name, _)| bound_name == name);
         let (root, steps) = match binding {
@@ -135,18 +136,18 @@ impl UsesVisitor {
             None if self.roots.contains(&name) => (name.to_owned(), Vec::new()),
             None => return None,
         };
-        Some(Chain { root, inherited_steps: steps.len(), steps, offset: expr.offset as usize })
+        Some(SelectedField { root, inherited_steps: steps.len(), steps, offset: expr.offset as usize })
     }
 
-    fn call(&mut self, target: Option<&Expr>, name: &str, arguments: &[Expr]) -> Option<Chain> {
+    fn call(&mut self, target: Option<&Expr>, name: &str, arguments: &[Expr]) -> Option<SelectedField> {
         match (target, name, arguments) {
             (None, "changed", [Expr { offset, kind: ExprKind::Literal(Literal::String(text)) }]) => {
                 if let Ok(path) = text.parse::<ValuePath>() {
                     let steps = path
                         .field_names()
-                        .map(|name| name.map_or(ChainStep::Item, |name| ChainStep::Field(name.to_owned())));
+                        .map(|name| name.map_or(SelectionStep::Item, |name| SelectionStep::Field(name.to_owned())));
                     let (root, steps) = ("object".to_owned(), steps.collect());
-                    self.add(Chain { root, steps, inherited_steps: 0, offset: *offset as usize });
+                    self.add(SelectedField { root, steps, inherited_steps: 0, offset: *offset as usize });
                 }
                 None
             }
@@ -155,7 +156,7 @@ impl UsesVisitor {
                 for argument in arguments {
                     self.visit(argument);
                 }
-                self.chain(of)
+                self.selected_field(of)
             }
             _ => {
                 target.into_iter().chain(arguments).for_each(|part| self.visit(part));
@@ -177,9 +178,9 @@ impl UsesVisitor {
     }
 
     /// Visits a macro such as `exists` or `map`. The result of `filter` contains items of the range.
-    fn comprehension(&mut self, of: &Comprehension) -> Option<Chain> {
-        let range = self.chain(&of.range);
-        let item = range.clone().map(|range| with_step(range, ChainStep::Item)).map(|item| self.bind(item));
+    fn comprehension(&mut self, of: &Comprehension) -> Option<SelectedField> {
+        let range = self.selected_field(&of.range);
+        let item = range.clone().map(|range| with_step(range, SelectionStep::Item)).map(|item| self.bind(item));
         let before = self.bound_names.len();
         // With two variables, the first variable is the index or the key.
         self.bound_names.push((of.name.clone(), item.clone().filter(|_| of.second.is_none())));
@@ -193,9 +194,9 @@ impl UsesVisitor {
     }
 
     /// Records the field that a bound variable refers to. Returns the selected part.
-    fn bind(&mut self, chain: Chain) -> SelectedPart {
-        let part = (chain.root.clone(), chain.steps.clone());
-        self.add(chain);
+    fn bind(&mut self, selected: SelectedField) -> SelectedPart {
+        let part = (selected.root.clone(), selected.steps.clone());
+        self.add(selected);
         part
     }
 
@@ -208,9 +209,9 @@ impl UsesVisitor {
     }
 }
 
-fn with_step(mut chain: Chain, step: ChainStep) -> Chain {
-    chain.steps.push(step);
-    chain
+fn with_step(mut selected: SelectedField, step: SelectionStep) -> SelectedField {
+    selected.steps.push(step);
+    selected
 }
 
 fn constant(expression: &Expr) -> Option<Value> {

@@ -127,7 +127,7 @@ impl<'a> Checks<'a> {
 
     /// Checks a name. Names are part of paths, variables and messages.
     fn check_name(&mut self, path: &str, name: &str) {
-        let fits = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
+        let fits = |character: char| character.is_ascii_alphanumeric() || character == '-' || character == '_';
         if name.is_empty() || !name.chars().all(fits) {
             self.report(path, format!("{name:?} is not a valid name"), "use letters, digits, `-` and `_`");
         }
@@ -151,7 +151,7 @@ impl<'a> Checks<'a> {
         for (field, words) in [("resources", &rule.resources), ("namespaces", &rule.namespaces)] {
             for (number, word) in words.iter().enumerate() {
                 if word.trim().is_empty()
-                    || word.contains(|letter: char| letter.is_whitespace() || "/,".contains(letter))
+                    || word.contains(|character: char| character.is_whitespace() || "/,".contains(character))
                 {
                     let remedy = "use one name per item";
                     self.report(&format!("{path}.{field}[{number}]"), format!("{word:?} is not a valid name"), remedy);

@@ -78,12 +78,12 @@ async fn real_pause() {
 pub(crate) struct Receiver(Mutex<Vec<Message>>);
 
 /// Connection of one program run to a receiver. Delivers nothing after the run was killed.
-struct RunStream {
+struct EngineRunStream {
     receiver: Arc<Receiver>,
     is_killed: Arc<AtomicBool>,
 }
 
-impl MessageStream for RunStream {
+impl MessageStream for EngineRunStream {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             if self.is_killed.load(Ordering::Relaxed) {
@@ -119,7 +119,7 @@ impl Receiver {
     }
 }
 
-pub(crate) struct Run {
+pub(crate) struct EngineRun {
     pub(crate) receiver: Arc<Receiver>,
     factory: InformerFactory,
     cluster_informers: ClusterInformers,
@@ -161,7 +161,7 @@ fn plan(when: &str, send: &str) -> Plan {
     Plan::read("x.toml", &text).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-impl Run {
+impl EngineRun {
     async fn start(server: &ApiServer, seed: u64, when: &str, receiver: Arc<Receiver>) -> Self {
         Self::start_with(server, receiver, Settings { seed, when, ..Settings::default() }).await
     }
@@ -189,7 +189,7 @@ impl Run {
         }
         let plan = plan(when, send);
         let is_killed = Arc::new(AtomicBool::new(false));
-        let stream = RunStream { receiver: receiver.clone(), is_killed: is_killed.clone() };
+        let stream = EngineRunStream { receiver: receiver.clone(), is_killed: is_killed.clone() };
         let streams: Streams = [("log".to_owned(), Arc::new(stream) as Arc<dyn MessageStream>)].into();
         let report: Arc<dyn Fn(EngineEvent) + Send + Sync> = Arc::new(|_| {});
         let engine =
@@ -214,7 +214,7 @@ impl Run {
 
     /// Applies a changed rule, as a reload does.
     fn reload(&mut self, when: &str, send: &str) {
-        let stream = RunStream { receiver: self.receiver.clone(), is_killed: self.is_killed.clone() };
+        let stream = EngineRunStream { receiver: self.receiver.clone(), is_killed: self.is_killed.clone() };
         let streams: Streams = [("log".to_owned(), Arc::new(stream) as Arc<dyn MessageStream>)].into();
         self.engine.apply_plan(&plan(when, send), streams);
         let previous = std::mem::take(&mut self.subscriptions);
@@ -397,7 +397,7 @@ async fn check_history(seed: u64) {
     let folder = Folder::new(&format!("rechecks-{seed}"));
     let mut runs = Vec::new();
     for (number, receiver) in receivers.iter().take(2).enumerate() {
-        runs.push(Run::start(&fixture.server, seed * 3 + number as u64, OLD_ENOUGH, receiver.clone()).await);
+        runs.push(EngineRun::start(&fixture.server, seed * 3 + number as u64, OLD_ENOUGH, receiver.clone()).await);
     }
     let checkpoint_settings = |number| Settings {
         seed: seed * 3 + 2,
@@ -405,7 +405,7 @@ async fn check_history(seed: u64) {
         folder: Some((&folder, number)),
         ..Settings::default()
     };
-    runs.push(Run::start_with(&fixture.server, receivers[2].clone(), checkpoint_settings(0)).await);
+    runs.push(EngineRun::start_with(&fixture.server, receivers[2].clone(), checkpoint_settings(0)).await);
     sleep(Duration::from_secs(5)).await;
     for round in 0..12 {
         // The third run is killed before, during or after the changes.
@@ -422,7 +422,7 @@ async fn check_history(seed: u64) {
             runs.pop().expect("the third run").kill(&folder, round);
         }
         sleep(Duration::from_secs(rng.below(50))).await;
-        runs.push(Run::start_with(&fixture.server, receivers[2].clone(), checkpoint_settings(round + 1)).await);
+        runs.push(EngineRun::start_with(&fixture.server, receivers[2].clone(), checkpoint_settings(round + 1)).await);
         sleep(Duration::from_secs(15 + rng.below(40))).await;
         let location = format!("seed {seed}, round {round}, {}", clock());
         let mut violation = Ok(());
@@ -477,7 +477,7 @@ async fn lost_record_hides_no_lookup_change() {
 async fn aged_object_is_reported_once() {
     let mut fixture = Fixture::new().await;
     let receiver = Arc::<Receiver>::default();
-    let run = Run::start(&fixture.server, 1, OLD_ENOUGH, receiver.clone()).await;
+    let run = EngineRun::start(&fixture.server, 1, OLD_ENOUGH, receiver.clone()).await;
     sleep(Duration::from_secs(5)).await;
     let since = clock();
     fixture.set("a", 1, since, "s");
@@ -495,7 +495,7 @@ async fn aged_object_is_reported_once() {
 async fn lookup_change_is_reported_for_each_dependent() {
     let mut fixture = Fixture::new().await;
     let receiver = Arc::<Receiver>::default();
-    let run = Run::start(&fixture.server, 1, "true", receiver.clone()).await;
+    let run = EngineRun::start(&fixture.server, 1, "true", receiver.clone()).await;
     let since = clock();
     fixture.set("a", 1, since, "s");
     fixture.set("b", 2, since, "s");
@@ -518,7 +518,7 @@ async fn failing_expression_is_retried_at_instant() {
     let mut fixture = Fixture::new().await;
     let receiver = Arc::<Receiver>::default();
     let when = format!("{OLD_ENOUGH} || object.data.absent == 'x'");
-    let run = Run::start(&fixture.server, 1, &when, receiver.clone()).await;
+    let run = EngineRun::start(&fixture.server, 1, &when, receiver.clone()).await;
     sleep(Duration::from_secs(5)).await;
     let since = clock();
     fixture.set("a", 1, since, "s");
@@ -533,7 +533,7 @@ async fn failing_expression_is_retried_at_instant() {
 async fn uncertain_object_is_not_reported_as_old() {
     let mut fixture = Fixture::new().await;
     let receiver = Arc::<Receiver>::default();
-    let run = Run::start(&fixture.server, 1, OLD_ENOUGH, receiver.clone()).await;
+    let run = EngineRun::start(&fixture.server, 1, OLD_ENOUGH, receiver.clone()).await;
     sleep(Duration::from_secs(5)).await;
     fixture.set("a", 1, clock(), "s");
     sleep(Duration::from_secs(3)).await;

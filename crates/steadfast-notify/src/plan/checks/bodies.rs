@@ -6,7 +6,7 @@ use super::Checks;
 use crate::config::sinks::WebhookConfig;
 use crate::config::{Config, RuleConfig};
 use crate::entry_fields::EntryFields;
-use crate::expression::{Chain, ChainStep, Expression, Purpose};
+use crate::expression::{Expression, Purpose, SelectedField, SelectionStep};
 use crate::fields::{nearest, offset};
 use crate::message::BODY_FIELDS;
 
@@ -27,46 +27,49 @@ impl Checks<'_> {
         let secrets: BTreeSet<String> = webhook.secrets.keys().cloned().collect();
         let message: BTreeSet<String> = BODY_FIELDS.iter().map(|field| (*field).to_owned()).collect();
         let data = data_fields(name, config);
-        for chain in &body.uses.chains {
-            let (known_fields, step) = match (chain.root.as_str(), chain.steps.as_slice()) {
+        for selected in &body.uses.selected_fields {
+            let (known_fields, step) = match (selected.root.as_str(), selected.steps.as_slice()) {
                 ("secrets", _) => (&secrets, 0),
-                ("message", [ChainStep::Field(field), _, ..]) if field == "data" => (&data, 1),
+                ("message", [SelectionStep::Field(field), _, ..]) if field == "data" => (&data, 1),
                 ("message", _) => (&message, 0),
-                ("messages", [ChainStep::Item, ChainStep::Field(field), _, ..]) if field == "data" => (&data, 2),
-                ("messages", [ChainStep::Item, _, ..]) => (&message, 1),
+                ("messages", [SelectionStep::Item, SelectionStep::Field(field), _, ..]) if field == "data" => {
+                    (&data, 2)
+                }
+                ("messages", [SelectionStep::Item, _, ..]) => (&message, 1),
                 _ => continue,
             };
-            self.check_known_field(path, text, chain, step, known_fields);
+            self.check_known_field(path, text, selected, step, known_fields);
         }
     }
 
     /// Checks the fields of entries in `guard.group` of a mirror.
     pub(super) fn check_group_fields(&mut self, path: &str, text: &str, group: &Expression, known_fields: EntryFields) {
         let known_fields: BTreeSet<String> = known_fields.iter().map(|field| field.name.to_owned()).collect();
-        for chain in group.uses.chains.iter().filter(|chain| chain.root == "entry") {
-            self.check_known_field(path, text, chain, 0, &known_fields);
+        for selected in group.uses.selected_fields.iter().filter(|selected| selected.root == "entry") {
+            self.check_known_field(path, text, selected, 0, &known_fields);
         }
     }
 
-    /// Reports the step `step_number` of `chain` if the field is not in `known_fields`. An empty set allows any field.
+    /// Reports the step `step_number` of `selected` if the field is not in `known_fields`. An empty set allows any
+    /// field.
     fn check_known_field(
         &mut self,
         path: &str,
         text: &str,
-        chain: &Chain,
+        selected: &SelectedField,
         step_number: usize,
         known_fields: &BTreeSet<String>,
     ) {
-        let Some(ChainStep::Field(field)) = chain.steps.get(step_number) else { return };
-        if known_fields.is_empty() && chain.root != "secrets" || known_fields.contains(field) {
+        let Some(SelectionStep::Field(field)) = selected.steps.get(step_number) else { return };
+        if known_fields.is_empty() && selected.root != "secrets" || known_fields.contains(field) {
             return;
         }
-        let parent_path: Vec<&str> = [chain.root.as_str()]
+        let parent_path: Vec<&str> = [selected.root.as_str()]
             .into_iter()
             .chain(
-                chain.steps[..step_number]
+                selected.steps[..step_number]
                     .iter()
-                    .map(|step| if let ChainStep::Field(field) = step { field } else { "[]" }),
+                    .map(|step| if let SelectionStep::Field(field) = step { field } else { "[]" }),
             )
             .collect();
         let nearest = nearest(field, known_fields.iter());
@@ -77,7 +80,8 @@ impl Checks<'_> {
             [] => "add the secret to `secrets` of the webhook".to_owned(),
             _ => format!("known fields are {}", names.join(", ")),
         };
-        let problem = self.document.problem_within(path, text, offset(text, chain, step_number), description, remedy);
+        let problem =
+            self.document.problem_within(path, text, offset(text, selected, step_number), description, remedy);
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }

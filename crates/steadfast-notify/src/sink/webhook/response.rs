@@ -89,8 +89,8 @@ pub(super) fn excerpt<'a>(body: &[u8], mut secrets: impl Iterator<Item = &'a str
         return "(the response repeats a secret and is not shown)".to_owned();
     }
     let mut words = String::new();
-    for letter in text.chars().take(MAX_EXCERPT_CHARS) {
-        words.push(if is_unsafe(letter) { ' ' } else { letter });
+    for character in text.chars().take(MAX_EXCERPT_CHARS) {
+        words.push(if is_unsafe(character) { ' ' } else { character });
     }
     words.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -98,18 +98,18 @@ pub(super) fn excerpt<'a>(body: &[u8], mut secrets: impl Iterator<Item = &'a str
 /// Returns true if the lowercase `text` contains a part of a secret.
 fn contains_part_of(text: &str, secret: &str) -> bool {
     let secret = secret.to_lowercase();
-    let is_separator = |letter: char| !(letter.is_alphanumeric() || letter == '-' || letter == '_');
+    let is_separator = |character: char| !(character.is_alphanumeric() || character == '-' || character == '_');
     let mut words = secret.split(is_separator).filter(|word| word.chars().count() >= SECRET_MIN_WORD_CHARS).peekable();
     if words.peek().is_none() {
         return text.contains(&secret);
     }
     words.any(|word| {
-        let letters: Vec<char> = word.chars().collect();
+        let characters: Vec<char> = word.chars().collect();
         let contains_part = |part: &[char]| text.contains(&part.iter().collect::<String>());
-        if letters.len() < SECRET_PART_CHARS {
+        if characters.len() < SECRET_PART_CHARS {
             text.contains(word)
         } else {
-            letters.windows(SECRET_PART_CHARS).any(contains_part)
+            characters.windows(SECRET_PART_CHARS).any(contains_part)
         }
     })
 }

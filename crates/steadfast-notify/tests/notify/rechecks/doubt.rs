@@ -24,7 +24,7 @@ async fn check_only_lookups_wait(folder: Option<&Folder>) {
     let (mut fixture, receiver) = (Fixture::new().await, Arc::<Receiver>::default());
     let settings =
         Settings { send: SEND_WITH_OPTIONAL_LOOKUP, folder: folder.map(|folder| (folder, 0)), ..Settings::default() };
-    let run = Run::start_with(&fixture.server, receiver.clone(), settings).await;
+    let run = EngineRun::start_with(&fixture.server, receiver.clone(), settings).await;
     fixture.set_service("s", 1);
     sleep(Duration::from_secs(5)).await;
     make_services_doubtful(&fixture).await;
@@ -60,7 +60,7 @@ async fn doubt_delays_only_lookups_of_durable_handlers() {
 async fn instant_in_doubt_is_reported_when_certain() {
     let (mut fixture, receiver) = (Fixture::new().await, Arc::<Receiver>::default());
     let settings = Settings { when: OLD_ENOUGH, send: SEND_WITH_OPTIONAL_LOOKUP, ..Settings::default() };
-    let run = Run::start_with(&fixture.server, receiver.clone(), settings).await;
+    let run = EngineRun::start_with(&fixture.server, receiver.clone(), settings).await;
     fixture.set_service("s", 1);
     sleep(Duration::from_secs(5)).await;
     let since = clock() + SignedDuration::from_secs(150);
@@ -83,7 +83,7 @@ async fn instant_in_doubt_is_reported_when_certain() {
 #[tokio::test(start_paused = true)]
 async fn doubt_before_the_lock_loses_nothing() {
     let (mut fixture, receiver) = (Fixture::new().await, Arc::<Receiver>::default());
-    let run = Run::start(&fixture.server, 1, "true", receiver.clone()).await;
+    let run = EngineRun::start(&fixture.server, 1, "true", receiver.clone()).await;
     fixture.set_service("s", 4);
     // The informers of this new factory have no list yet, so the looked-up resource is in doubt.
     let cluster_informers = ClusterInformers {
@@ -122,7 +122,7 @@ async fn doubt_before_the_lock_loses_nothing() {
 async fn explanation_names_lookups() {
     let (mut fixture, receiver) = (Fixture::new().await, Arc::<Receiver>::default());
     let settings = Settings { when: OLD_ENOUGH, ..Settings::default() };
-    let run = Run::start_with(&fixture.server, receiver, settings).await;
+    let run = EngineRun::start_with(&fixture.server, receiver, settings).await;
     fixture.set_service("s", 4);
     let lookups =
         lookup_snapshot(&run.cluster_informers, "default", &run.source.lookups, Duration::from_secs(30)).await;

@@ -17,7 +17,7 @@ impl Term for OpenTerm {
 }
 
 struct Replica {
-    run: Run,
+    run: EngineRun,
     replication: Replication,
     keeper: TermKeeper,
 }
@@ -28,7 +28,7 @@ impl Replica {
         let replication = Replication::new(gate);
         let settings =
             Settings { when, folder: Some((folder, 0)), replication: replication.clone(), ..Settings::default() };
-        let run = Run::start_with(&fixture.server, receiver.clone(), settings).await;
+        let run = EngineRun::start_with(&fixture.server, receiver.clone(), settings).await;
         Self { run, replication, keeper }
     }
 

@@ -5,10 +5,10 @@ use super::*;
 const OBJECTS_AND_SERVICES: [(&str, &str); 2] = [("a", "s"), ("b", "other")];
 
 /// Starts a run with the objects of `OBJECTS_AND_SERVICES` and their Services. Returns the state folder too.
-async fn start_with_objects(name: &str, when: &str) -> (Fixture, Folder, Arc<Receiver>, Run) {
+async fn start_with_objects(name: &str, when: &str) -> (Fixture, Folder, Arc<Receiver>, EngineRun) {
     let (mut fixture, folder, receiver) = (Fixture::new().await, Folder::new(name), Arc::<Receiver>::default());
     let settings = Settings { when, folder: Some((&folder, 0)), ..Settings::default() };
-    let run = Run::start_with(&fixture.server, receiver.clone(), settings).await;
+    let run = EngineRun::start_with(&fixture.server, receiver.clone(), settings).await;
     let since = clock();
     for (name, service) in OBJECTS_AND_SERVICES {
         fixture.set_service(service, 1);
@@ -18,9 +18,9 @@ async fn start_with_objects(name: &str, when: &str) -> (Fixture, Folder, Arc<Rec
     (fixture, folder, receiver, run)
 }
 
-async fn restart(fixture: &Fixture, folder: &Folder, receiver: &Arc<Receiver>, number: u64, when: &str) -> Run {
+async fn restart(fixture: &Fixture, folder: &Folder, receiver: &Arc<Receiver>, number: u64, when: &str) -> EngineRun {
     let settings = Settings { when, folder: Some((folder, number)), ..Settings::default() };
-    let run = Run::start_with(&fixture.server, receiver.clone(), settings).await;
+    let run = EngineRun::start_with(&fixture.server, receiver.clone(), settings).await;
     sleep(Duration::from_secs(20)).await;
     run
 }
@@ -29,7 +29,7 @@ async fn restart(fixture: &Fixture, folder: &Folder, receiver: &Arc<Receiver>, n
 async fn missed_instant_is_reported_once() {
     let (fixture, folder, receiver, run) = start_with_objects("instant-down", OLD_ENOUGH).await;
     let other = Arc::<Receiver>::default();
-    let uninterrupted_run = Run::start(&fixture.server, 9, OLD_ENOUGH, other.clone()).await;
+    let uninterrupted_run = EngineRun::start(&fixture.server, 9, OLD_ENOUGH, other.clone()).await;
     sleep(Duration::from_secs(1)).await;
     run.kill(&folder, 0);
     sleep(Duration::from_secs(300)).await;
@@ -99,14 +99,14 @@ async fn restart_reports_current_object_state() {
     let (mut fixture, folder, receiver) =
         (Fixture::new().await, Folder::new("changed-down"), Arc::<Receiver>::default());
     let settings = |number| Settings { send: phases, folder: Some((&folder, number)), ..Settings::default() };
-    let run = Run::start_with(&fixture.server, receiver.clone(), settings(0)).await;
+    let run = EngineRun::start_with(&fixture.server, receiver.clone(), settings(0)).await;
     fixture.set("a", 1, clock(), "s");
     sleep(Duration::from_secs(10)).await;
     let since = clock() - SignedDuration::from_secs(10);
     run.kill(&folder, 0);
     sleep(Duration::from_secs(100)).await;
     fixture.set("a", 2, since, "s");
-    let run = Run::start_with(&fixture.server, receiver.clone(), settings(1)).await;
+    let run = EngineRun::start_with(&fixture.server, receiver.clone(), settings(1)).await;
     sleep(Duration::from_secs(20)).await;
     receiver.wait_for_messages(2).await;
     assert_eq!(receiver.messages_after(0).last().expect("messages").1, "old", "{:?}", receiver.messages());
@@ -119,9 +119,12 @@ const SEND_SECONDS: &str = "{'second': int(now)}";
 #[tokio::test(start_paused = true)]
 async fn seconds_of_a_suspend_are_skipped() {
     let (mut fixture, receiver) = (Fixture::new().await, Arc::<Receiver>::default());
-    let run =
-        Run::start_with(&fixture.server, receiver.clone(), Settings { send: SEND_SECONDS, ..Settings::default() })
-            .await;
+    let run = EngineRun::start_with(
+        &fixture.server,
+        receiver.clone(),
+        Settings { send: SEND_SECONDS, ..Settings::default() },
+    )
+    .await;
     fixture.set("a", 1, clock(), "s");
     sleep(Duration::from_secs(5)).await;
     let messages_before_suspend = receiver.wait_for_messages(3).await.len();
@@ -151,7 +154,7 @@ async fn seconds_of_a_suspend_are_skipped() {
 #[tokio::test(start_paused = true)]
 async fn reload_replaces_the_rule_of_rechecks() {
     let (mut fixture, receiver) = (Fixture::new().await, Arc::<Receiver>::default());
-    let mut run = Run::start(&fixture.server, 1, OLD_ENOUGH, receiver.clone()).await;
+    let mut run = EngineRun::start(&fixture.server, 1, OLD_ENOUGH, receiver.clone()).await;
     let since = clock();
     fixture.set("a", 1, since, "s");
     sleep(Duration::from_secs(5)).await;
