@@ -73,7 +73,7 @@ fn find_config(
     service_account: impl FnOnce() -> Option<Config>,
 ) -> Result<(Config, ConfigSource), Failure> {
     let ConnectionArgs { kubeconfig, context, flags } = args;
-    let unreadable = |error| Failure::config(format!("{}; check --kubeconfig and $KUBECONFIG", detail(error)));
+    let unreadable = |error| Failure::config(format!("{}; check --kubeconfig and $KUBECONFIG", error_detail(error)));
     // `--server` and the service account of the pod apply only if no kubeconfig exists and no flag selects an entry of
     // one: a mistake in a kubeconfig or in a flag must not silently select another cluster.
     let names_entry = kubeconfig.is_some() || context.is_some() || flags.cluster.is_some() || flags.user.is_some();
@@ -112,7 +112,7 @@ fn context_config(source: &str, merged: &MergedKubeconfig, context: Option<&str>
             None => "; choose one with --context",
             Some(_) => "",
         };
-        Failure::config(format!("{source} cannot be used: {}{advice}", detail(error)))
+        Failure::config(format!("{source} cannot be used: {}{advice}", error_detail(error)))
     })
 }
 
@@ -131,7 +131,7 @@ fn reload(args: &ConnectionArgs, source: &ConfigSource) -> Result<Config, Connec
     }
 }
 
-pub(crate) fn detail(error: ConnectError) -> String {
+pub(crate) fn error_detail(error: ConnectError) -> String {
     match error {
         ConnectError::Kubeconfig { detail } => detail,
         other => other.to_string(),
@@ -150,7 +150,7 @@ pub(crate) enum RequestFailure {
 /// Classifies `error`, the failure of a request to `server`.
 pub(crate) fn classify(server: &str, error: &kube::Error) -> RequestFailure {
     // The error of the transport is more precise than the status or the outer error of kube, so it decides first.
-    if let Some(error) = find::<SendError>(error) {
+    if let Some(error) = find_source::<SendError>(error) {
         return match error {
             SendError::Transport(error) => classify_transport(error),
             SendError::Layer { .. } => RequestFailure::Transient(error.to_string()),
@@ -201,7 +201,7 @@ fn classify_transport(error: &TransportError) -> RequestFailure {
     }
 }
 
-fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
+fn find_source<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     // kube boxes the errors of its service, so only the chain of sources leads to the original type.
     let mut next = Some(error);
     while let Some(error) = next {
@@ -220,7 +220,7 @@ mod tests {
     fn server_or_error(text: &str, context: Option<&str>) -> String {
         let merged = match MergedKubeconfig::parse(text) {
             Ok(merged) => merged,
-            Err(error) => return detail(error),
+            Err(error) => return error_detail(error),
         };
         match context_config("x.yaml", &merged, context) {
             Ok(config) => config.cluster_url.to_string(),

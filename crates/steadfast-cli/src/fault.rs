@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::cli::FaultArgs;
-use crate::connect::{detail, files};
+use crate::connect::{error_detail, files};
 use crate::failure::Failure;
 use crate::serve::kubeconfig::control_of;
 use control::Control;
@@ -54,7 +54,7 @@ fn catalog_text() -> String {
 
 /// Returns a client for the server whose entries `serve` has written to a kubeconfig.
 fn find_control(file: Option<&Path>, context: Option<&str>) -> Result<Control, Failure> {
-    let files = files(file).map_err(|error| Failure::config(detail(error)))?;
+    let files = files(file).map_err(|error| Failure::config(error_detail(error)))?;
     let files = files.paths();
     for file in files {
         // `KUBECONFIG` may list missing files, which kubectl ignores too.

@@ -28,9 +28,11 @@ impl FromStr for ResourceArg {
             return Err(format!("the object's name is empty{location}; leave out the slash for all of them"));
         }
         // No object's name contains these characters, and all but the slash have a meaning in field selectors.
-        if let Some(letter) = object.chars().find(|letter| "/,=!\\".contains(*letter) || letter.is_whitespace()) {
+        if let Some(character) =
+            object.chars().find(|character| "/,=!\\".contains(*character) || character.is_whitespace())
+        {
             return Err(format!(
-                "an object's name cannot contain {letter:?}, as in {argument:?}; write it as in `deploy/web`"
+                "an object's name cannot contain {character:?}, as in {argument:?}; write it as in `deploy/web`"
             ));
         }
         Ok(Self { resource: resource.to_owned(), object: Some(object.to_owned()) })
@@ -47,7 +49,7 @@ pub(crate) fn not_empty(name: &str) -> Result<String, String> {
 
 /// Parses the value of `--token`.
 pub(crate) fn token(text: &str) -> Result<String, String> {
-    if text.is_empty() || !text.chars().all(|letter| letter.is_ascii_graphic()) {
+    if text.is_empty() || !text.chars().all(|character| character.is_ascii_graphic()) {
         return Err("a token is visible ASCII without spaces; leave the flag out for a random one".to_owned());
     }
     Ok(text.to_owned())

@@ -95,7 +95,7 @@ fn parse_brackets(text: &str) -> (Step, &str) {
         let (name, rest) = parse_value(text);
         return (Step::Field(name.as_str().expect("a name").to_owned()), rest);
     }
-    if text.starts_with(|letter: char| letter.is_ascii_digit()) {
+    if text.starts_with(|character: char| character.is_ascii_digit()) {
         let end = text.find(']').expect("a bracket");
         return (Step::Index(text[..end].parse().expect("a position")), &text[end..]);
     }
@@ -119,7 +119,8 @@ fn parse_brackets(text: &str) -> (Step, &str) {
 fn parse_value(text: &str) -> (Value, &str) {
     let end = text.find([',', ']']).expect("an end");
     let word = &text[..end];
-    let is_word = word.starts_with(|letter: char| letter.is_ascii_alphabetic() || letter == '_' || letter == '$');
+    let is_word =
+        word.starts_with(|character: char| character.is_ascii_alphabetic() || character == '_' || character == '$');
     if is_word && !["true", "false", "null"].contains(&word) {
         return (json!(word), &text[end..]);
     }

@@ -26,7 +26,8 @@ impl Column {
         let path = column.get("jsonPath")?.as_str()?;
         let fields: Vec<&str> = path.strip_prefix('.')?.split('.').collect();
         let is_name = |name: &&str| {
-            !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "_-".contains(letter))
+            !name.is_empty()
+                && name.chars().all(|character| character.is_ascii_alphanumeric() || "_-".contains(character))
         };
         // The age is not part of the object's state.
         let is_simple = fields.iter().all(is_name) && fields[0] != "metadata";

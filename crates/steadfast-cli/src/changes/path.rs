@@ -106,10 +106,12 @@ impl fmt::Display for Path<'_> {
 
 /// Returns whether `name` needs no quotes.
 fn is_plain(name: &str) -> bool {
-    let mut letters = name.chars();
-    let is_first_plain =
-        letters.next().is_some_and(|letter| letter.is_ascii_alphabetic() || letter == '_' || letter == '$');
-    is_first_plain && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-')
+    let mut characters = name.chars();
+    let is_first_plain = characters
+        .next()
+        .is_some_and(|character| character.is_ascii_alphabetic() || character == '_' || character == '$');
+    is_first_plain
+        && characters.all(|character| character.is_ascii_alphanumeric() || character == '_' || character == '-')
 }
 
 /// Returns whether `text` without quotes would be a JSON literal.

@@ -31,13 +31,13 @@ pub(crate) fn shorten(text: &str, columns: usize) -> Cow<'_, str> {
     }
     let mut remaining = columns.saturating_sub(1);
     let mut short = String::new();
-    for letter in text.chars() {
-        let columns_of_letter = letter.width().unwrap_or(0);
-        if columns_of_letter > remaining {
+    for character in text.chars() {
+        let columns_of_character = character.width().unwrap_or(0);
+        if columns_of_character > remaining {
             break;
         }
-        remaining -= columns_of_letter;
-        short.push(letter);
+        remaining -= columns_of_character;
+        short.push(character);
     }
     if columns > 0 {
         short.push('…');

@@ -295,20 +295,20 @@ fn write_field(key: &Node, value: &Node, indent: usize, out: &mut String) {
 /// Writes a string in quotes that every YAML and JSON parser accepts.
 fn quote(text: &str, out: &mut String) {
     out.push('"');
-    for letter in text.chars() {
-        match letter {
+    for character in text.chars() {
+        match character {
             '"' | '\\' => {
                 out.push('\\');
-                out.push(letter);
+                out.push(character);
             }
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
             // U+2028 and U+2029 are line breaks in YAML 1.1, and U+FEFF may be read as a byte order mark.
-            _ if letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}' | '\u{feff}') => {
-                let _ = write!(out, "\\u{:04x}", u32::from(letter));
+            _ if character.is_control() || matches!(character, '\u{2028}' | '\u{2029}' | '\u{feff}') => {
+                let _ = write!(out, "\\u{:04x}", u32::from(character));
             }
-            _ => out.push(letter),
+            _ => out.push(character),
         }
     }
     out.push('"');

@@ -116,7 +116,7 @@ impl Model {
             KeyCode::Esc => self.prompt = None,
             KeyCode::Backspace => drop(prompt.text.pop()),
             KeyCode::Char('u') if key.modifiers.contains(KeyModifiers::CONTROL) => prompt.text.clear(),
-            KeyCode::Char(letter) if prompt.text.len() < MAX_FILTER_BYTES => prompt.text.push(letter),
+            KeyCode::Char(character) if prompt.text.len() < MAX_FILTER_BYTES => prompt.text.push(character),
             KeyCode::Enter => {
                 let Prompt { purpose, text } = self.prompt.take()?;
                 return match purpose {

@@ -210,7 +210,7 @@ fn parse(body: &[u8]) -> Result<HashMap<RowKey, Usage>, UsageError> {
 
 /// Returns the value of a quantity, such as `250m`, `1500000n` or `512Mi`; `None` if the text is no quantity.
 fn quantity(text: &str) -> Option<f64> {
-    let (digits, factor) = match text.char_indices().find(|(_, letter)| letter.is_ascii_alphabetic()) {
+    let (digits, factor) = match text.char_indices().find(|(_, character)| character.is_ascii_alphabetic()) {
         None => (text, 1.0),
         Some((at, _)) => (&text[..at], factor(&text[at..])?),
     };

@@ -249,7 +249,8 @@ fn without_colors(text: &str) -> String {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("\x1b[") {
         plain.push_str(before);
-        let parameters = after.find(|letter: char| !letter.is_ascii_digit() && letter != ';').unwrap_or(after.len());
+        let parameters =
+            after.find(|character: char| !character.is_ascii_digit() && character != ';').unwrap_or(after.len());
         rest = after[parameters..].strip_prefix('m').unwrap_or_else(|| {
             plain.push_str("\x1b[");
             after

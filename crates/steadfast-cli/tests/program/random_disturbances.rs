@@ -32,7 +32,7 @@ use crate::dns_server::{DnsKind, DnsServer, KEY, kind_of_seed};
 use crate::external_systems::Etcd;
 use crate::haproxy::{Haproxy, eventually};
 use crate::nonsense::{TENANT, Victims, object, resource};
-use crate::removals::{ExpectedEntries, Loss, Sample, check_removals};
+use crate::removals::{ContentLossPeriod, ExpectedEntries, Sample, check_removals};
 use crate::run::{KillOnDrop, signal, start, stderr_text, steadfast};
 use crate::seeds::seeds;
 use cluster::{Cluster, Phase};
@@ -78,7 +78,7 @@ struct Fixture {
     /// Version of the first server with the initial pods. No backup is older.
     initial_version: u64,
     expected: ExpectedEntries,
-    losses: Vec<Loss>,
+    losses: Vec<ContentLossPeriod>,
     pods: u64,
     far_pods: u64,
     victims: Victims,
@@ -283,7 +283,7 @@ impl Fixture {
         let start = Instant::now();
         action(self);
         let limit = RETURN_LIMITS.iter().find(|(name, _)| *name == system).map_or(Duration::ZERO, |(_, limit)| *limit);
-        self.losses.push(Loss { system, start, end: Instant::now() + limit });
+        self.losses.push(ContentLossPeriod { system, start, end: Instant::now() + limit });
     }
 
     /// Restores the server to an earlier state: that of its backup, or for the embedded server that of 3 to 22
@@ -332,11 +332,11 @@ impl Fixture {
                 change_during(self, rng, disturbance);
                 *program = start_notify(self);
             }
-            Disturbance::FarAway => self.far_server.faults().cut(),
+            Disturbance::SecondClusterUnreachable => self.far_server.faults().cut(),
             Disturbance::RollingUpdate => self.replace_pods(),
             Disturbance::ScaledDown => self.scale(3),
             Disturbance::ScaledUp => self.scale(14),
-            Disturbance::Nonsense => self.send_nonsense(rng),
+            Disturbance::InvalidObjects => self.send_nonsense(rng),
             Disturbance::BalancerRestart => self.lose_contents("HAProxy", |fixture| fixture.haproxy.restart()),
             Disturbance::ZoneRestored => self.lose_contents("DNS", |fixture| fixture.dns.restore()),
             Disturbance::LeaseRevoked => self.lose_contents("etcd", |fixture| fixture.etcd.revoke_leases()),
@@ -486,15 +486,15 @@ fn run_seed(seed: u64, disturbances: &[Disturbance]) -> Option<(usize, usize)> {
         fixture.log.push(format!("{disturbance:?}"));
         fixture.start_disturbance(disturbance, &mut program, &mut rng);
         change_during(&mut fixture, &mut rng, disturbance);
-        if matches!(disturbance, Disturbance::StaleAfterRestart | Disturbance::Expired) {
+        if matches!(disturbance, Disturbance::CacheLaggingThenReset | Disturbance::VersionExpired) {
             fixture.server.disturb(disturbance, Phase::Worsen);
             change_during(&mut fixture, &mut rng, disturbance);
         }
         fixture.server.disturb(disturbance, Phase::End);
-        if matches!(disturbance, Disturbance::FarAway) {
+        if matches!(disturbance, Disturbance::SecondClusterUnreachable) {
             fixture.far_server.faults().heal();
         }
-        change_during(&mut fixture, &mut rng, Disturbance::Resets);
+        change_during(&mut fixture, &mut rng, Disturbance::ConnectionsReset);
     }
     wait_until_equal(&fixture, &format!("seed {seed}, {:?}", fixture.log));
     let reads = sampler.end();

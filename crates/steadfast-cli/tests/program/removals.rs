@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// Grace period for late removals: an entry may be removed this long after an absence of its pod, even if the pod
 /// exists again.
-const GRACE: Duration = Duration::from_secs(2);
+const REMOVAL_GRACE: Duration = Duration::from_secs(2);
 
 /// Contents of one target, from one read.
 #[derive(Clone, Debug)]
@@ -20,13 +20,13 @@ pub(crate) struct Sample {
 
 /// Period after a loss of contents, during which a system may lack entries.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Loss {
+pub(crate) struct ContentLossPeriod {
     pub(crate) system: &'static str,
     pub(crate) start: Instant,
     pub(crate) end: Instant,
 }
 
-impl Loss {
+impl ContentLossPeriod {
     /// Returns whether a read of `system` overlaps this period.
     pub(crate) fn covers(&self, system: &str, start: Instant, end: Instant) -> bool {
         self.system == system && start <= self.end && end >= self.start
@@ -77,11 +77,15 @@ impl ExpectedEntries {
 }
 
 /// Returns the number of removed entries. An error names an entry of a ready pod that was removed outside of `losses`.
-pub(crate) fn check_removals(expected: &ExpectedEntries, losses: &[Loss], samples: &[Sample]) -> Result<usize, String> {
+pub(crate) fn check_removals(
+    expected: &ExpectedEntries,
+    losses: &[ContentLossPeriod],
+    samples: &[Sample],
+) -> Result<usize, String> {
     let (mut last_samples, mut removals) = (BTreeMap::<&str, &Sample>::new(), 0);
     for sample in samples {
         if let Some(before) = last_samples.insert(sample.target, sample) {
-            let start = before.start.checked_sub(GRACE).unwrap_or(before.start);
+            let start = before.start.checked_sub(REMOVAL_GRACE).unwrap_or(before.start);
             let is_lost = losses.iter().any(|loss| loss.covers(sample.target, before.start, sample.end));
             for name in before.names.difference(&sample.names) {
                 removals += 1;

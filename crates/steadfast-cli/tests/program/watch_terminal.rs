@@ -172,20 +172,20 @@ async fn doubt_is_shown_with_its_reason() {
 fn full_screen(output: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(output);
     let (mut rows, mut row, mut column) = (vec![vec![' '; 200]; 24], 0, 0);
-    let mut letters = text.chars();
-    while let Some(letter) = letters.next() {
-        if letter != '\x1b' {
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        if character != '\x1b' {
             if let Some(cell) = rows.get_mut(row).and_then(|cells| cells.get_mut(column)) {
-                *cell = letter;
+                *cell = character;
             }
             column += 1;
             continue;
         }
         // A control sequence: parameters, and a letter that ends it.
         let mut sequence = String::new();
-        for letter in letters.by_ref().skip_while(|letter| *letter == '[') {
-            sequence.push(letter);
-            if letter.is_ascii_alphabetic() {
+        for character in characters.by_ref().skip_while(|character| *character == '[') {
+            sequence.push(character);
+            if character.is_ascii_alphabetic() {
                 break;
             }
         }

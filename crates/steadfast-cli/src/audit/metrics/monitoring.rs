@@ -36,11 +36,11 @@ fn rules() -> Vec<Rule> {
 
 /// Returns the names of the metrics in `text`, each with its selector, if any.
 fn metrics_in(text: &str) -> Vec<(String, &str)> {
-    let is_name = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+    let is_name = |character: char| character.is_ascii_lowercase() || character == '_';
     let parts = text.match_indices("steadfast_audit_").map(|(start, _)| &text[start..]);
     parts
         .map(|part| {
-            let (name, rest) = part.split_at(part.find(|letter| !is_name(letter)).unwrap_or(part.len()));
+            let (name, rest) = part.split_at(part.find(|character| !is_name(character)).unwrap_or(part.len()));
             let selector = rest.strip_prefix('{').and_then(|rest| rest.split_once('}'));
             (name.to_owned(), selector.map_or("", |(selector, _)| selector))
         })
@@ -61,7 +61,7 @@ fn is_exposed(metrics: &Exposition, metric: &str) -> bool {
 /// Returns the labels of the form `{{ $labels.NAME }}` or `{{NAME}}` in `text`.
 fn labels_in<'t>(text: &'t str, start: &str) -> Vec<&'t str> {
     let parts = text.split(start).skip(1);
-    parts.map(|part| part.split(|letter: char| !letter.is_ascii_lowercase()).next().unwrap_or_default()).collect()
+    parts.map(|part| part.split(|character: char| !character.is_ascii_lowercase()).next().unwrap_or_default()).collect()
 }
 
 /// Returns the samples that satisfy an expression of the form `METRIC{SELECTOR} OPERATOR NUMBER`.

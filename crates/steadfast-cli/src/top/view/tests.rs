@@ -60,12 +60,12 @@ fn model(now: Instant) -> Model {
 
 fn press(model: &mut Model, keys: &str) -> Option<Effect> {
     let mut effect = None;
-    for letter in keys.chars() {
-        let code = match letter {
+    for character in keys.chars() {
+        let code = match character {
             '\n' => KeyCode::Enter,
             '\t' => KeyCode::Tab,
             '\u{1b}' => KeyCode::Esc,
-            letter => KeyCode::Char(letter),
+            character => KeyCode::Char(character),
         };
         effect = model.key(KeyEvent::new(code, KeyModifiers::NONE));
     }

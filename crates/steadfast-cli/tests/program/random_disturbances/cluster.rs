@@ -85,7 +85,8 @@ impl Cluster {
 
     /// Returns whether the server accepts writes during `disturbance`.
     pub(super) fn is_writable_during(&self, disturbance: Disturbance) -> bool {
-        matches!(self, Self::Embedded(_)) || !matches!(disturbance, Disturbance::Frozen | Disturbance::Errors)
+        matches!(self, Self::Embedded(_))
+            || !matches!(disturbance, Disturbance::Frozen | Disturbance::ServiceUnavailable)
     }
 
     /// Additional recovery time after a disturbance, compared with the embedded server.
@@ -117,29 +118,29 @@ fn apply_to_embedded(server: &ApiServer, disturbance: Disturbance, phase: Phase)
     let pods = RequestRule::any().resource("pods");
     match (disturbance, phase) {
         (Disturbance::Restart, Phase::Start) => faults.restart(),
-        (Disturbance::Away, Phase::Start) => faults.stop(),
-        (Disturbance::Away, Phase::End) => faults.start(),
+        (Disturbance::ConnectionsRefused, Phase::Start) => faults.stop(),
+        (Disturbance::ConnectionsRefused, Phase::End) => faults.start(),
         (Disturbance::BlackHole, Phase::Start | Phase::End) => faults.black_hole(phase == Phase::Start),
         (Disturbance::Frozen, Phase::Start | Phase::End) => faults.freeze(phase == Phase::Start),
-        (Disturbance::Stale | Disturbance::StaleAfterRestart, Phase::Start | Phase::End) => {
+        (Disturbance::CacheLagging | Disturbance::CacheLaggingThenReset, Phase::Start | Phase::End) => {
             faults.lag(phase == Phase::Start);
         }
-        (Disturbance::StaleAfterRestart, Phase::Worsen) => {
+        (Disturbance::CacheLaggingThenReset, Phase::Worsen) => {
             faults.reset();
             faults.expire_events();
         }
-        (Disturbance::Expired, Phase::Start) => faults.cut(),
-        (Disturbance::Expired, Phase::Worsen) => {
+        (Disturbance::VersionExpired, Phase::Start) => faults.cut(),
+        (Disturbance::VersionExpired, Phase::Worsen) => {
             server.compact();
             faults.heal();
         }
-        (Disturbance::Resets, Phase::Start) => faults.reset(),
-        (Disturbance::Errors, Phase::Start) => faults.respond(pods, InjectedResponse::code(503)),
+        (Disturbance::ConnectionsReset, Phase::Start) => faults.reset(),
+        (Disturbance::ServiceUnavailable, Phase::Start) => faults.respond(pods, InjectedResponse::code(503)),
         (Disturbance::Forbidden, Phase::Start) => {
             faults.respond(pods, InjectedResponse::code(403));
             faults.end_watches();
         }
-        (Disturbance::Errors | Disturbance::Forbidden, Phase::End) => faults.clear_rules(),
+        (Disturbance::ServiceUnavailable | Disturbance::Forbidden, Phase::End) => faults.clear_rules(),
         _ => {}
     }
 }

@@ -6,21 +6,21 @@ pub(super) enum Disturbance {
     /// The API server of the first cluster restarts.
     Restart,
     /// The API server rejects connections for some time.
-    Away,
+    ConnectionsRefused,
     /// The network delivers no packets.
     BlackHole,
     /// The API server accepts connections and does not respond.
     Frozen,
     /// The program is connected to an API server that no longer follows etcd.
-    Stale,
-    /// As [`Stale`](Self::Stale), and then all connections are reset.
-    StaleAfterRestart,
+    CacheLagging,
+    /// As [`CacheLagging`](Self::CacheLagging), and then all connections are reset.
+    CacheLaggingThenReset,
     /// The network is disconnected until the server no longer has the version of the watches.
-    Expired,
+    VersionExpired,
     /// All connections are reset.
-    Resets,
+    ConnectionsReset,
     /// Requests for pods fail: with a status 503, or because etcd is frozen.
-    Errors,
+    ServiceUnavailable,
     /// The program loses its permission to read pods.
     Forbidden,
     /// The cluster is restored from a backup.
@@ -28,7 +28,7 @@ pub(super) enum Disturbance {
     /// The program is killed and started again.
     Killed,
     /// The second cluster is unreachable.
-    FarAway,
+    SecondClusterUnreachable,
     /// Each pod is replaced by a new one.
     RollingUpdate,
     /// The number of pods decreases to three.
@@ -36,7 +36,7 @@ pub(super) enum Disturbance {
     /// The number of pods increases to fourteen.
     ScaledUp,
     /// A tenant creates, replaces and deletes invalid and misleading objects.
-    Nonsense,
+    InvalidObjects,
     /// The load balancer restarts and loses its contents.
     BalancerRestart,
     /// The DNS zone is restored from an old copy.
@@ -50,22 +50,22 @@ pub(super) enum Disturbance {
 /// All disturbances.
 pub(super) const DISTURBANCES: [Disturbance; 21] = [
     Disturbance::Restart,
-    Disturbance::Away,
+    Disturbance::ConnectionsRefused,
     Disturbance::BlackHole,
     Disturbance::Frozen,
-    Disturbance::Stale,
-    Disturbance::StaleAfterRestart,
-    Disturbance::Expired,
-    Disturbance::Resets,
-    Disturbance::Errors,
+    Disturbance::CacheLagging,
+    Disturbance::CacheLaggingThenReset,
+    Disturbance::VersionExpired,
+    Disturbance::ConnectionsReset,
+    Disturbance::ServiceUnavailable,
     Disturbance::Forbidden,
     Disturbance::Restored,
     Disturbance::Killed,
-    Disturbance::FarAway,
+    Disturbance::SecondClusterUnreachable,
     Disturbance::RollingUpdate,
     Disturbance::ScaledDown,
     Disturbance::ScaledUp,
-    Disturbance::Nonsense,
+    Disturbance::InvalidObjects,
     Disturbance::BalancerRestart,
     Disturbance::ZoneRestored,
     Disturbance::LeaseRevoked,

@@ -145,11 +145,11 @@ impl Real {
                 self.reference.kill(0);
                 self.start_again();
             }
-            (Disturbance::Away, Phase::Start) => {
+            (Disturbance::ConnectionsRefused, Phase::Start) => {
                 network.refuse(true);
                 network.reset();
             }
-            (Disturbance::Away, Phase::End) => network.refuse(false),
+            (Disturbance::ConnectionsRefused, Phase::End) => network.refuse(false),
             (Disturbance::BlackHole, Phase::Start | Phase::End) => network.black_hole(Direction::Both, is_start),
             (Disturbance::Frozen, Phase::Start | Phase::End) => {
                 self.reference.freeze(0, is_start).expect("the server runs");
@@ -158,22 +158,24 @@ impl Real {
                 }
             }
             // The second server stops following etcd, and the proxy sends the program to this server.
-            (Disturbance::Stale | Disturbance::StaleAfterRestart, Phase::Start | Phase::End) => {
+            (Disturbance::CacheLagging | Disturbance::CacheLaggingThenReset, Phase::Start | Phase::End) => {
                 self.to_etcd.faults().black_hole(Direction::ToClient, is_start);
                 network.send_to(usize::from(is_start));
-                if is_start && disturbance == Disturbance::Stale {
+                if is_start && disturbance == Disturbance::CacheLagging {
                     network.reset();
                 }
             }
-            (Disturbance::Expired, Phase::Start) => network.cut(),
+            (Disturbance::VersionExpired, Phase::Start) => network.cut(),
             // A server that has just been started knows no events from before.
-            (Disturbance::Expired, Phase::Worsen) => {
+            (Disturbance::VersionExpired, Phase::Worsen) => {
                 self.reference.kill(0);
                 self.start_again();
                 network.heal();
             }
-            (Disturbance::Resets, Phase::Start) | (Disturbance::StaleAfterRestart, Phase::Worsen) => network.reset(),
-            (Disturbance::Errors, Phase::Start | Phase::End) => {
+            (Disturbance::ConnectionsReset, Phase::Start) | (Disturbance::CacheLaggingThenReset, Phase::Worsen) => {
+                network.reset()
+            }
+            (Disturbance::ServiceUnavailable, Phase::Start | Phase::End) => {
                 self.reference.freeze_etcd(is_start).expect("etcd runs");
                 if !is_start {
                     self.renew_client();

@@ -20,7 +20,7 @@ use super::requests::{Allowances, Traffic, Verdict, check_requests};
 use super::slices::{Endpoint, slices};
 use super::systems::Records;
 use crate::dns_server::DnsKind;
-use crate::removals::Loss;
+use crate::removals::ContentLossPeriod;
 use crate::run::{KillOnDrop, signal, start, stderr_text, steadfast};
 
 /// Namespace of the pods that receive traffic.
@@ -84,7 +84,7 @@ pub(crate) struct Fixture {
     readers: Option<Readers>,
     pub(super) records: Option<Records>,
     pub(super) timeline: Timeline,
-    pub(super) losses: Vec<Loss>,
+    pub(super) losses: Vec<ContentLossPeriod>,
     /// Factor for the time limits of records, derived from the time until all systems had the first records.
     pub(super) slowness: f64,
     pods: BTreeMap<PodId, Pod>,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::removals::Loss;
+use crate::removals::ContentLossPeriod;
 
 /// Interval between two reads of one system.
 const READ_INTERVAL: Duration = Duration::from_millis(50);
@@ -87,7 +87,7 @@ impl Timeline {
 pub(crate) fn check_samples(
     origin: Instant,
     timeline: &Timeline,
-    losses: &[Loss],
+    losses: &[ContentLossPeriod],
     samples: &[Sample],
     slowness: f64,
 ) -> Result<(), String> {
@@ -241,9 +241,9 @@ mod tests {
         let samples = [sample(started, 5, &[1])];
         let fault = check_samples(started, &timeline, &[], &samples, 1.0).expect_err("2 was ready");
         assert!(fault.contains("etcd lacks the ready pod 127.0.0.2"), "{fault}");
-        let loss = Loss { system: "etcd", start: started, end: started + Duration::from_secs(6) };
+        let loss = ContentLossPeriod { system: "etcd", start: started, end: started + Duration::from_secs(6) };
         check_samples(started, &timeline, &[loss], &samples, 1.0).expect("the loss is allowed");
-        check_samples(started, &timeline, &[Loss { system: "DNS", ..loss }], &samples, 1.0)
+        check_samples(started, &timeline, &[ContentLossPeriod { system: "DNS", ..loss }], &samples, 1.0)
             .expect_err("another system");
     }
 
@@ -252,7 +252,7 @@ mod tests {
         let started = Instant::now();
         let timeline =
             timeline_of(&[(1, 0, PodState::Ready), (1, 3, PodState::Leaving), (1, 4, PodState::Dead)], started);
-        let loss = Loss { system: "etcd", start: started, end: started + Duration::from_secs(60) };
+        let loss = ContentLossPeriod { system: "etcd", start: started, end: started + Duration::from_secs(60) };
         check_samples(started, &timeline, &[loss], &[sample(started, 4, &[1])], 1.0).expect("within the limit");
         let fault =
             check_samples(started, &timeline, &[loss], &[sample(started, 8, &[1])], 1.0).expect_err("dead for 4 s");

@@ -10,7 +10,7 @@ use super::fixture::Fixture;
 use super::records::{Reader, resolve};
 use crate::dns_server::{DnsKind, DnsServer, KEY};
 use crate::external_systems::Etcd;
-use crate::removals::Loss;
+use crate::removals::ContentLossPeriod;
 
 /// Time within which names must exist again after the zone was lost.
 const ZONE_LIMIT: Duration = Duration::from_secs(10);
@@ -64,7 +64,7 @@ impl Fixture {
         let start = Instant::now();
         action(self.records.as_ref().expect("records"));
         self.log_event(&format!("{system} responds again"));
-        self.losses.push(Loss { system, start, end: Instant::now() + limit.mul_f64(self.slowness) });
+        self.losses.push(ContentLossPeriod { system, start, end: Instant::now() + limit.mul_f64(self.slowness) });
     }
 
     /// Restores the zone from a time before its first name.

@@ -64,7 +64,7 @@ fn parse_tag(tag: &str) -> Element {
 /// Checks that text has only known references and printable characters.
 fn check_text(text: &str) {
     assert!(!text.contains(['<', '>']), "{text:?}");
-    assert!(text.chars().all(|letter| letter == '\n' || !letter.is_control()), "{text:?}");
+    assert!(text.chars().all(|character| character == '\n' || !character.is_control()), "{text:?}");
     for reference in text.split('&').skip(1) {
         let name = reference.split_once(';').map(|(name, _)| name);
         assert!(matches!(name, Some("amp" | "lt" | "gt" | "quot" | "#39")), "{reference:?}");
