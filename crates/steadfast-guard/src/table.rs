@@ -32,7 +32,7 @@ pub(crate) fn comparison(before: &Baseline, now: &Baseline, verdicts: &BTreeMap<
         };
         let _ = writeln!(text, "| {name} | {instructions} | {ratio} | {allocations} | {bytes} | {verdict} |");
     }
-    text.push_str(&setting(&before.made_on, &now.made_on));
+    text.push_str(&describe_machines(&before.made_on, &now.made_on));
     let any = |wanted| verdicts.values().any(|verdict| *verdict == wanted);
     if any(Verdict::Worse) {
         text.push_str(
@@ -53,7 +53,7 @@ pub(crate) fn comparison(before: &Baseline, now: &Baseline, verdicts: &BTreeMap<
 }
 
 /// Describes both machines and the tolerances between them.
-fn setting(before: &Machine, now: &Machine) -> String {
+fn describe_machines(before: &Machine, now: &Machine) -> String {
     let Machine { compiler, libc, processor } = now;
     let mut text = format!("\n{compiler}; {libc}; {processor}. ");
     if before != now {
