@@ -57,7 +57,7 @@ mod tests {
         let names: BTreeSet<&str> = all().map(|scenario| scenario.name).collect();
         assert_eq!(names.len(), all().count());
         for scenario in all() {
-            let kebab = |letter: char| letter.is_ascii_lowercase() || letter == '-';
+            let kebab = |character: char| character.is_ascii_lowercase() || character == '-';
             assert!(scenario.name.len() <= 24 && scenario.name.chars().all(kebab), "{}", scenario.name);
             assert!(scenario.name != "all", "the name all is reserved");
             // The summary states the situation and the expected result, in sentences of at most 25 words.

@@ -39,7 +39,7 @@ fn errors_with_derived_debug(source: &str) -> Vec<String> {
 fn public_type(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("pub ")?;
     let rest = rest.strip_prefix("enum ").or_else(|| rest.strip_prefix("struct "))?;
-    rest.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next()
+    rest.split(|character: char| !character.is_alphanumeric() && character != '_').next()
 }
 
 #[test]

@@ -111,7 +111,7 @@ impl ProseCounts {
 
     fn add_prose(&mut self, text: &str) {
         self.words += text.split_whitespace().count();
-        let words = text.split(|letter: char| !letter.is_alphabetic()).filter(|word| !word.is_empty());
+        let words = text.split(|character: char| !character.is_alphabetic()).filter(|word| !word.is_empty());
         let line = format!(" {} ", words.collect::<Vec<_>>().join(" ").to_lowercase());
         self.idioms += IDIOMS.iter().map(|idiom| line.matches(&format!(" {idiom} ")).count()).sum::<usize>();
     }

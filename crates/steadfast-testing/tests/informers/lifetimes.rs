@@ -130,7 +130,7 @@ async fn removed_handler_receives_nothing() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
     let informer = fixture.synced_informer().await?;
-    let (stays, _registration) = follow(&informer);
+    let (remaining_log, _registration) = follow(&informer);
     let registrations: Vec<_> = (0..50).map(|_| follow(&informer)).collect();
     settle().await;
     assert_eq!(informer.handlers().len(), 51);
@@ -140,7 +140,7 @@ async fn removed_handler_receives_nothing() -> Result<(), TestError> {
     fixture.write("a", "2")?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(informer.handlers().len(), 1);
-    assert_eq!(stays.all(), ["Added a initially", "Updated a"]);
+    assert_eq!(remaining_log.all(), ["Added a initially", "Updated a"]);
     assert!(registrations.iter().all(|(log, _)| log.all() == ["Added a initially"]));
     Ok(())
 }

@@ -77,8 +77,8 @@ async fn long_values_are_truncated(connection: &Connection) -> Result<(), TestEr
     let (domain, name) = MAX_CONTROLLER_LENGTHS;
     let label = "d".repeat(62);
     let domain = format!("{label}.{label}.{label}.{}/{}", "d".repeat(domain - 3 * 63), "c".repeat(name));
-    for letter in ["a", "é", "…", "🦀"] {
-        let event = EventDraft::warning(letter.repeat(300), letter.repeat(300)).note(letter.repeat(2000));
+    for character in ["a", "é", "…", "🦀"] {
+        let event = EventDraft::warning(character.repeat(300), character.repeat(300)).note(character.repeat(2000));
         let longest = pod_reference(&"a".repeat(MAX_NAME_LENGTH));
         send_and_check(connection, &domain, &[(longest.clone(), event.related(&longest))]).await?;
     }

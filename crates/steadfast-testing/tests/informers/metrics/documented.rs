@@ -50,7 +50,8 @@ async fn alerts_use_existing_metrics_and_labels() -> Result<(), TestError> {
     let mut used_metrics = BTreeSet::new();
     for line in rules.lines().filter(|line| !line.contains("alert:")) {
         for part in line.split("steadfast_").skip(1) {
-            let end = part.find(|letter: char| !letter.is_ascii_lowercase() && letter != '_').unwrap_or(part.len());
+            let end =
+                part.find(|character: char| !character.is_ascii_lowercase() && character != '_').unwrap_or(part.len());
             let name = format!("steadfast_{}", &part[..end]);
             assert!(has_metric(&name), "{name} is not a metric: {line}");
             // The series of a cause does not exist before the cause is counted, so only fixed label values can be

@@ -175,7 +175,7 @@ pub const COMPACTION_MUTANTS: &[Mutant] = &[
         name: "an expired watch without its version",
         alter: |_, response| {
             for event in &mut response.events {
-                edit(event, "/object/message", |text| text.replace(|letter: char| letter.is_ascii_digit(), ""));
+                edit(event, "/object/message", |text| text.replace(|character: char| character.is_ascii_digit(), ""));
             }
         },
     },

@@ -112,24 +112,24 @@ impl ScriptIdentifiers {
     fn replace_versions(&self, text: &str) -> String {
         let mut output = String::new();
         let mut digits = String::new();
-        for letter in text.chars().chain(['\0']) {
-            if letter.is_ascii_digit() {
-                digits.push(letter);
+        for character in text.chars().chain(['\0']) {
+            if character.is_ascii_digit() {
+                digits.push(character);
                 continue;
             }
             match digits.parse() {
                 // Another writer created this version.
                 Ok(_) if output.ends_with(", current: ") => output.push_str("<current>"),
                 // The number is part of a name, such as the name of an RFC, or part of a time in an example.
-                Ok(_) if letter == '-' || output.ends_with(['-', '\'']) => output.push_str(&digits),
+                Ok(_) if character == '-' || output.ends_with(['-', '\'']) => output.push_str(&digits),
                 Ok(version) if self.versions.contains(&version) || precedes_version(&output) => {
                     output.push_str(&self.normalise_version(version));
                 }
                 _ => output.push_str(&digits),
             }
             digits.clear();
-            if letter != '\0' {
-                output.push(letter);
+            if character != '\0' {
+                output.push(character);
             }
         }
         output
