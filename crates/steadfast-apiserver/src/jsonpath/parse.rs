@@ -135,7 +135,7 @@ impl<'t> PathParser<'t> {
                 Some(quote @ ('"' | '\'')) => nodes.push(self.quoted(quote)?),
                 Some('.') => nodes.push(self.field()),
                 Some(character) if matches!(character, '+' | '-') || character.is_ascii_digit() => {
-                    nodes.push(self.number()?)
+                    nodes.push(self.number()?);
                 }
                 Some(character) if is_word(character) => nodes.push(self.word()),
                 Some(character) => {

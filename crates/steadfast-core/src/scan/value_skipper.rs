@@ -22,7 +22,7 @@ pub(crate) enum ScanError {
 
 impl ScanError {
     /// Returns the error for a text with `before` additional bytes at its start.
-    pub(crate) fn after(self, before: usize) -> Self {
+    pub(crate) fn offset_by(self, before: usize) -> Self {
         match self {
             Self::Malformed { at } => Self::Malformed { at: before + at },
         }

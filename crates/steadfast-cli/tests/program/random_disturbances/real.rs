@@ -173,7 +173,7 @@ impl Real {
                 network.heal();
             }
             (Disturbance::ConnectionsReset, Phase::Start) | (Disturbance::CacheLaggingThenReset, Phase::Worsen) => {
-                network.reset()
+                network.reset();
             }
             (Disturbance::ServiceUnavailable, Phase::Start | Phase::End) => {
                 self.reference.freeze_etcd(is_start).expect("etcd runs");
