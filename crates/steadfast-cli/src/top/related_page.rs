@@ -51,11 +51,11 @@ pub(super) fn load_related(opener: Opener, object: OpenedObject, sender: PageSen
         let factory = InformerFactory::new(&opener.connection);
         let root = Root { resource: object.resource.clone(), name: object.key.name().to_owned() };
         let (related, changed) = (Related::new(vec![root], usize::MAX), Arc::new(Notify::new()));
-        let mut watched = Vec::new();
+        let mut informers = Vec::new();
         for resource in resources(&opener.catalog, &object.resource) {
             let columns = if resource.to_string() == object.resource { object.columns.clone() } else { Vec::new() };
-            match WatchedResource::start(&factory, &resource, &object.key, columns, &related, &changed) {
-                Ok(informer) => watched.push(informer),
+            match RelatedInformer::start(&factory, &resource, &object.key, columns, &related, &changed) {
+                Ok(informer) => informers.push(informer),
                 Err(error) => {
                     sender.send(failure(&format!("{resource} cannot be watched: {error}"))).await;
                     return;
@@ -64,7 +64,7 @@ pub(super) fn load_related(opener: Opener, object: OpenedObject, sender: PageSen
         }
         let mut sent = Vec::new();
         loop {
-            let lines = page(&watched, &related).await;
+            let lines = page(&informers, &related).await;
             if lines != sent {
                 sent.clone_from(&lines);
                 if !sender.send(PageUpdate::Replace(lines)).await {
@@ -86,14 +86,14 @@ fn resources(catalog: &Catalog, own: &str) -> Vec<ServedResource> {
 }
 
 /// Informer of one resource in the namespace of the opened object.
-struct WatchedResource {
+struct RelatedInformer {
     name: String,
     informer: Informer<CachedObject>,
     /// The handler is removed when the registration is dropped.
     _registration: Registration<CachedObject>,
 }
 
-impl WatchedResource {
+impl RelatedInformer {
     fn start(
         factory: &InformerFactory,
         resource: &ServedResource,
@@ -142,7 +142,7 @@ impl Handler<CachedObject> for RelatedHandler {
 }
 
 /// Returns the lines of the page: caches in doubt first, then the tree.
-async fn page(watched: &[WatchedResource], related: &Related) -> Vec<PageLine> {
+async fn page(watched: &[RelatedInformer], related: &Related) -> Vec<PageLine> {
     let doubts = watched.iter().filter_map(|watched| {
         let freshness = watched.informer.freshness();
         let is_in_doubt = freshness.doubt().is_some();
