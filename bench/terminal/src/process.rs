@@ -165,7 +165,7 @@ impl TerminalProcess {
 
     fn receive(&mut self, at: Instant, bytes: &[u8]) {
         self.first_output.get_or_insert(at);
-        self.lines += bytes.iter().filter(|byte| **byte == b'\n').count();
+        self.lines += memchr::memchr_iter(b'\n', bytes).count();
         self.screen.process(bytes);
         self.recent_output.extend_from_slice(bytes);
         let excess = self.recent_output.len().saturating_sub(SEARCHED_BYTES);
