@@ -79,7 +79,7 @@ pub use compare::equal;
 pub use context::Context;
 pub use error::{CelError, CelErrorKind, SyntaxError};
 pub use json::{owned_from_json, to_json};
-pub use kubernetes::Extension;
+pub use kubernetes::{Extension, quantity_value};
 pub use meter::Meter;
 pub use parser::{MAX_DEPTH, MAX_TEXT_BYTES, RESERVED};
 pub use program::{Evaluation, Program};

@@ -7,7 +7,6 @@
 //! | `view` | drawing of the model |
 //! | `table` | rows in an order that is maintained incrementally, with a filter and a cursor |
 //! | `row`, `schema`, `cell_cache` | rows, their cells, and the cells of visible rows |
-//! | `row_fields` | decoding for the cells |
 //! | `filter`, `natural_order` | filters and the order of texts |
 //! | `history` | bounded history of changes |
 //! | `details`, `pages`, `related_page` | an opened object, and its pages that need requests |
@@ -27,7 +26,6 @@ mod opening;
 mod pages;
 mod related_page;
 mod row;
-mod row_fields;
 mod schema;
 mod screen;
 mod session;

@@ -90,11 +90,7 @@ use selection::{RequestedResources, scopes};
 use status_line::StatusBoard;
 use tally::Tallies;
 use terminal::{Width, has_color, has_cursor_control};
-use watched::{CachedObject, Subject};
-
-/// Maximum number of events of an informer that are pending for output. Above this number, events of one object are
-/// merged.
-const MAX_PENDING_EVENTS: usize = 1024;
+use watched::{MAX_PENDING_EVENTS, Subject, compressed_informer};
 
 /// Maximum wait of the tree of `--related` for a resource that cannot be listed.
 const TREE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -430,10 +426,9 @@ impl WatchSession {
     /// Prints every change of `subject`, and every doubt about it.
     fn follow(&mut self, subject: Subject) -> Result<(), Failure> {
         let output = &self.output;
-        let informer = self.factory.builder_with::<CachedObject>(&subject.api_resource, subject.scope.clone());
+        let informer = compressed_informer(&self.factory, &subject.api_resource, subject.scope.clone());
         // Only `managedFields` show the managers of a change. In the packed form, these fields need little memory.
-        let informer = informer.keep_managed_fields().protobuf(false).delta_compressed(true);
-        let informer = informer.start().map_err(Failure::usage)?;
+        let informer = informer.keep_managed_fields().start().map_err(Failure::usage)?;
         let (tally, subject, style) =
             (output.tallies.add(subject.scoped_title()), Arc::new(subject), output.style.clone());
         output.board.add(subject.title(), &informer, tally.clone());

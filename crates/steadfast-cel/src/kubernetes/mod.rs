@@ -28,6 +28,7 @@ pub(crate) use address::{
     parse_address,
 };
 pub(crate) use named_format::NamedFormat;
+pub use quantity::quantity_value;
 pub(crate) use quantity::{QUANTITY_SYNTAX, Quantity};
 pub(crate) use semver::{SEMVER_SYNTAX, Semver};
 pub(crate) use url::{URL_SYNTAX, Url};

@@ -35,6 +35,18 @@ struct Parts<'t> {
     suffix: &'t str,
 }
 
+/// Returns the value of a Kubernetes quantity, such as `250m` or `512Mi`, as the nearest float. Returns `None` if `text`
+/// is no quantity, or if its value is too large for a float.
+///
+/// ```
+/// assert_eq!(steadfast_cel::quantity_value("250m"), Some(0.25));
+/// assert_eq!(steadfast_cel::quantity_value("1Ki"), Some(1024.0));
+/// assert_eq!(steadfast_cel::quantity_value("many"), None);
+/// ```
+pub fn quantity_value(text: &str) -> Option<f64> {
+    Quantity::parse(text).map(|quantity| quantity.approximate()).filter(|value| value.is_finite())
+}
+
 impl Quantity {
     /// Parses a quantity as a real server does: strings such as `.` and `-` are zero.
     pub(crate) fn parse(text: &str) -> Option<Self> {

@@ -1,6 +1,5 @@
 //! Opening of a tab: lookup of the resource and of its columns.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use kube::core::ApiResource;
@@ -84,7 +83,6 @@ impl Opener {
             history: ChangeHistory::default(),
             filter_text: String::new(),
             freshness: None,
-            changed_usage: VecDeque::new(),
         };
         OpenedTab { tab, watched: WatchedTab { api_resource, schema: Arc::new(schema), scope, usage } }
     }

@@ -21,16 +21,13 @@ use crate::changes::phrases::{HealthEffect, Phrase};
 use crate::changes::state::state;
 use crate::failure::Failure;
 use crate::watch::related::{RELATED_RESOURCES, Related, Root};
-use crate::watch::watched::{CachedObject, decode_object};
+use crate::watch::watched::{CachedObject, MAX_PENDING_EVENTS, compressed_informer, decode_object};
 
 /// Minimum time between two trees.
 const MIN_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Maximum time between two checks of the freshness of the caches.
 const MAX_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Maximum number of events that are pending for a handler. Above this number, events of one object are merged.
-const MAX_PENDING_EVENTS: usize = 1024;
 
 /// The opened object.
 pub(super) struct OpenedObject {
@@ -103,8 +100,7 @@ impl RelatedInformer {
         changed: &Arc<Notify>,
     ) -> Result<Self, Failure> {
         let scope = if resource.namespaced { Scope::namespace(key.namespace()) } else { Scope::all() };
-        let informer = factory.builder_with::<CachedObject>(&resource.api_resource, scope);
-        let informer = informer.protobuf(false).delta_compressed(true).start().map_err(Failure::usage)?;
+        let informer = compressed_informer(factory, &resource.api_resource, scope).start().map_err(Failure::usage)?;
         let handler = RelatedHandler {
             name: resource.to_string(),
             kind: Kind::new(&resource.api_resource.group, &resource.api_resource.kind),

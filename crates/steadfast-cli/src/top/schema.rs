@@ -10,10 +10,9 @@ use steadfast::Object;
 use steadfast_apiserver::KubectlColumns;
 
 use super::row::{Row, RowKey, RowObject, TableColumn};
-use super::row_fields::decode_without_managed_fields;
 use super::usage::UsageTable;
 use crate::changes::phrases::event_time;
-use crate::watch::watched::{CachedObject, decode_object, typed};
+use crate::watch::watched::{CachedObject, decode_object};
 
 /// Columns of a resource, and the cells of its objects.
 #[derive(Debug)]
@@ -22,8 +21,6 @@ pub(super) struct Schema {
     columns: KubectlColumns,
     /// True if the first column is the namespace.
     has_namespace: bool,
-    /// True if a column may show managed fields.
-    shows_managed_fields: bool,
     /// Processor and memory of the objects, in the last columns.
     usage: Option<Arc<UsageTable>>,
 }
@@ -37,16 +34,11 @@ impl Schema {
         has_namespace: bool,
         usage: Option<Arc<UsageTable>>,
     ) -> Self {
-        // No column of a built-in kind shows managed fields.
-        let shows_managed_fields = definition.is_some_and(|definition| {
-            let text = definition.to_string();
-            [".managedFields", "'managedFields'"].iter().any(|part| text.contains(part))
-        });
         let columns = match definition {
             Some(definition) => KubectlColumns::of_definition(definition, &api_resource.version),
             None => KubectlColumns::for_kind(&api_resource.group, &api_resource.kind),
         };
-        Self { api_resource: Arc::new(api_resource), columns, has_namespace, shows_managed_fields, usage }
+        Self { api_resource: Arc::new(api_resource), columns, has_namespace, usage }
     }
 
     /// Returns the columns of the table.
@@ -86,18 +78,14 @@ impl Schema {
         self.usage.as_ref().map(|usage| row.with_last_cells(&usage.cells(&row.key)))
     }
 
-    /// Takes the rows whose usage has changed since the last call.
-    pub(super) fn take_changed_usage(&self) -> Vec<RowKey> {
-        self.usage.as_ref().map(|usage| usage.take_changed()).unwrap_or_default()
+    /// Takes at most `max_rows` rows whose usage has changed.
+    pub(super) fn take_changed_usage(&self, max_rows: usize) -> Vec<RowKey> {
+        self.usage.as_ref().map(|usage| usage.take_changed(max_rows)).unwrap_or_default()
     }
 
     /// Returns the row of a cached object.
     pub(super) fn row(&self, object: &Object<CachedObject>, now: Timestamp) -> Row {
-        let value = if self.shows_managed_fields {
-            decode_object(&self.api_resource, object)
-        } else {
-            typed(&self.api_resource, decode_without_managed_fields(&object.bytes()))
-        };
+        let value = decode_object(&self.api_resource, object);
         Row::new(row_key(object), &self.cells(&value, now), row_time(&value), self.shared(object))
     }
 

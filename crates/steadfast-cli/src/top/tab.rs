@@ -1,6 +1,5 @@
 //! State of a tab: one resource.
 
-use std::collections::VecDeque;
 use std::time::Instant;
 
 use steadfast::Freshness;
@@ -26,8 +25,6 @@ pub(super) struct Tab {
     pub(super) filter_text: String,
     /// Freshness of the cache; `None` before the resource was opened.
     pub(super) freshness: Option<Freshness>,
-    /// Rows whose processor and memory are not up to date.
-    pub(super) changed_usage: VecDeque<RowKey>,
 }
 
 /// A change of a row, from the cache.
@@ -38,16 +35,15 @@ pub(super) enum RowChange {
 }
 
 impl Tab {
-    /// Shows the processor and the memory of at most `max_rows` rows. Returns whether rows remain.
+    /// Shows the processor and the memory of at most `max_rows` rows. Returns whether rows may remain.
     pub(super) fn update_usage(&mut self, schema: &Schema, max_rows: usize) -> bool {
-        self.changed_usage.extend(schema.take_changed_usage());
-        for _ in 0..max_rows {
-            let Some(key) = self.changed_usage.pop_front() else { break };
-            if let Some(row) = self.table.row(&key).and_then(|row| schema.with_usage(row)) {
+        let keys = schema.take_changed_usage(max_rows);
+        for key in &keys {
+            if let Some(row) = self.table.row(key).and_then(|row| schema.with_usage(row)) {
                 self.table.upsert(row, None);
             }
         }
-        !self.changed_usage.is_empty()
+        keys.len() == max_rows
     }
 
     /// Applies a change of the cache.

@@ -16,13 +16,10 @@ use super::schema::{Schema, row_key};
 use super::tab::RowChange;
 use super::usage::UsagePoll;
 use crate::failure::Failure;
-use crate::watch::watched::CachedObject;
+use crate::watch::watched::{CachedObject, MAX_PENDING_EVENTS, compressed_informer};
 
 /// Maximum number of threads that compute the rows of one resource.
 const MAX_THREADS: usize = 4;
-
-/// Maximum number of events that are pending for the handler. Above this number, events of one object are merged.
-const MAX_PENDING_EVENTS: usize = 1024;
 
 /// Informer of a tab, and its changes that the screen has not taken yet.
 pub(super) struct TabInformer {
@@ -73,8 +70,7 @@ impl TabInformer {
         changed: Arc<Notify>,
         usage: Option<UsagePoll>,
     ) -> Result<Self, Failure> {
-        let informer = factory.builder_with::<CachedObject>(api_resource, scope).protobuf(false).delta_compressed(true);
-        let informer = informer.start().map_err(Failure::usage)?;
+        let informer = compressed_informer(factory, api_resource, scope).start().map_err(Failure::usage)?;
         let pending = Arc::<Mutex<PendingChanges>>::default();
         let handler = RowHandler { schema: schema.clone(), pending: pending.clone(), changed };
         let registration = informer.handler().deliver_each(MAX_PENDING_EVENTS).add_handler(handler);

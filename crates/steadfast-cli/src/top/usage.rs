@@ -12,6 +12,7 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use steadfast::unstable::catalog::{Catalog, NotFound, ServedResource};
+use steadfast_cel::quantity_value;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -101,9 +102,11 @@ impl UsageTable {
         usage.map_or_else(Default::default, Usage::cells)
     }
 
-    /// Takes the objects whose usage has changed since the last call.
-    pub(super) fn take_changed(&self) -> Vec<RowKey> {
-        std::mem::take(&mut *self.changed.lock())
+    /// Takes at most `max_objects` objects whose usage has changed.
+    pub(super) fn take_changed(&self, max_objects: usize) -> Vec<RowKey> {
+        let mut changed = self.changed.lock();
+        let kept = changed.len().saturating_sub(max_objects);
+        changed.split_off(kept)
     }
 
     /// Replaces the usage of all objects. Returns whether any has changed.
@@ -198,38 +201,14 @@ fn parse(body: &[u8]) -> Result<HashMap<RowKey, Usage>, UsageError> {
         let parts = item.usage.iter().chain(item.containers.iter().map(|container| &container.usage));
         let (mut cores, mut bytes) = (0.0, 0.0);
         for part in parts {
-            cores += quantity(&part.cpu)?;
-            bytes += quantity(&part.memory)?;
+            cores += quantity_value(&part.cpu)?;
+            bytes += quantity_value(&part.memory)?;
         }
         // kubectl rounds the processor up and the memory down.
         let usage = Usage { millicores: (cores * 1e3).ceil(), mebibytes: (bytes / f64::from(1 << 20)).floor() };
         Some((RowKey::new(&item.metadata.namespace, &item.metadata.name), usage))
     });
     Ok(usage.collect())
-}
-
-/// Returns the value of a quantity, such as `250m`, `1500000n` or `512Mi`; `None` if the text is no quantity.
-fn quantity(text: &str) -> Option<f64> {
-    let (digits, factor) = match text.char_indices().find(|(_, character)| character.is_ascii_alphabetic()) {
-        None => (text, 1.0),
-        Some((at, _)) => (&text[..at], factor(&text[at..])?),
-    };
-    digits.parse::<f64>().ok().map(|number| number * factor).filter(|value| value.is_finite())
-}
-
-/// Returns the factor of a suffix of a quantity.
-fn factor(suffix: &str) -> Option<f64> {
-    const BINARY: [(&str, i32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
-    const DECIMAL: [(&str, i32); 9] =
-        [("n", -9), ("u", -6), ("m", -3), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
-    if let Some((_, exponent)) = BINARY.iter().find(|(binary, _)| *binary == suffix) {
-        return Some(2_f64.powi(*exponent));
-    }
-    if let Some((_, exponent)) = DECIMAL.iter().find(|(decimal, _)| *decimal == suffix) {
-        return Some(10_f64.powi(*exponent));
-    }
-    let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-    Some(10_f64.powi(exponent))
 }
 
 #[cfg(test)]
@@ -274,10 +253,11 @@ mod tests {
         let usage = |millicores| Usage { millicores, mebibytes: 1.0 };
         let map = |entries: &[(&str, f64)]| entries.iter().map(|(name, cpu)| (key(name), usage(*cpu))).collect();
         assert!(table.replace(map(&[("a", 1.0), ("b", 1.0)])));
-        assert_eq!(table.take_changed().len(), 2);
+        assert_eq!(table.take_changed(9).len(), 2);
         assert!(!table.replace(map(&[("a", 1.0), ("b", 1.0)])));
         assert!(table.replace(map(&[("b", 2.0)])));
-        let mut changed = table.take_changed();
+        let mut changed = table.take_changed(1);
+        changed.extend(table.take_changed(9));
         changed.sort_unstable();
         assert_eq!(changed, [key("a"), key("b")]);
         assert_eq!(table.cells(&key("a")), ["", ""]);

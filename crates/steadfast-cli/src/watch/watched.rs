@@ -3,7 +3,9 @@
 use jiff::Timestamp;
 use kube::core::{ApiResource, DynamicObject};
 use serde_json::Value;
-use steadfast::{Call, Certainty, DeleteReason, Event, Lazy, Object, ResourceVersion, Scope};
+use steadfast::{
+    Call, Certainty, DeleteReason, Event, InformerBuilder, InformerFactory, Lazy, Object, ResourceVersion, Scope,
+};
 
 use super::owners::OwnerChain;
 use crate::changes::columns::Column;
@@ -81,14 +83,25 @@ impl Subject {
     }
 }
 
+/// Maximum number of events that are pending for a handler. Above this number, events of one object are merged.
+pub(crate) const MAX_PENDING_EVENTS: usize = 1024;
+
+/// Returns the builder of an informer whose cache keeps the objects encoded and compressed.
+pub(crate) fn compressed_informer<'f>(
+    factory: &'f InformerFactory,
+    api_resource: &ApiResource,
+    scope: Scope,
+) -> InformerBuilder<'f, CachedObject> {
+    factory.builder_with::<CachedObject>(api_resource, scope).protobuf(false).delta_compressed(true)
+}
+
 /// Decodes `object`, with the type of `api_resource`: items of a list lack the type.
 pub(crate) fn decode_object(api_resource: &ApiResource, object: &Object<CachedObject>) -> Value {
     // The informer requests JSON. An object that is not JSON never reaches a handler.
     typed(api_resource, serde_json::from_slice(&object.bytes()).unwrap_or_default())
 }
 
-/// Adds the type of `api_resource` to an object.
-pub(crate) fn typed(api_resource: &ApiResource, mut value: Value) -> Value {
+fn typed(api_resource: &ApiResource, mut value: Value) -> Value {
     if let Some(fields) = value.as_object_mut() {
         fields.entry("apiVersion").or_insert_with(|| api_resource.api_version.clone().into());
         fields.entry("kind").or_insert_with(|| api_resource.kind.clone().into());

@@ -40,7 +40,6 @@ fn tab(title: &str, kind: Kind) -> Tab {
         history: ChangeHistory::default(),
         filter_text: String::new(),
         freshness: None,
-        changed_usage: std::collections::VecDeque::new(),
     }
 }
 
