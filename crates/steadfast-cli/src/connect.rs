@@ -91,8 +91,7 @@ fn find_config(
     }
     let files = files.map_err(unreadable)?;
     let merged = with_flags(files.read().map_err(unreadable)?, flags);
-    let paths: Vec<_> = files.paths().iter().map(|path| path.display().to_string()).collect();
-    let config = context_config(&paths.join(", "), &merged, context.as_deref())?;
+    let config = context_config(&files.to_string(), &merged, context.as_deref())?;
     // Fixes the context for reloads, which must not follow a changed current context to another cluster.
     let context = context.clone().or_else(|| merged.current_context().map(str::to_owned));
     Ok((config, ConfigSource::Kubeconfig(context)))

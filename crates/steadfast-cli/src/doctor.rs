@@ -160,9 +160,8 @@ async fn configuration(args: &DoctorArgs) -> Result<(Config, String), Failure> {
     let read = tokio::task::spawn_blocking(move || {
         let (config, source) = config_with_flags(&args)?;
         let in_files = |entry: &str| {
-            let paths = files(args.kubeconfig.as_deref()).map_err(Failure::config)?;
-            let paths: Vec<_> = paths.paths().iter().map(|path| path.display().to_string()).collect();
-            Ok::<_, Failure>(format!("{entry} of {}", paths.join(", ")))
+            let files = files(args.kubeconfig.as_deref()).map_err(Failure::config)?;
+            Ok::<_, Failure>(format!("{entry} of {files}"))
         };
         let source = match (source, &args.flags) {
             (ConfigSource::Kubeconfig(Some(context)), _) => in_files(&format!("context {context}"))?,

@@ -139,7 +139,7 @@ fn inferred(
                 let config = merged.config(None).map_err(|error| with_file_names(error, &files))?;
                 return Ok((with_debug_overrides(config), context));
             }
-            None => format!("no kubeconfig with entries exists: {}", file_names(&files)),
+            None => format!("no kubeconfig with entries exists: {files}"),
         },
         // Without a variable and a home directory, no kubeconfig can exist.
         Err(error) => error.to_string(),
@@ -165,16 +165,9 @@ fn with_debug_overrides(mut config: kube::Config) -> kube::Config {
 
 fn with_file_names(error: ConnectError, files: &KubeconfigFiles) -> ConnectError {
     match error {
-        ConnectError::Kubeconfig { detail } => {
-            ConnectError::Kubeconfig { detail: format!("{}: {detail}", file_names(files)) }
-        }
+        ConnectError::Kubeconfig { detail } => ConnectError::Kubeconfig { detail: format!("{files}: {detail}") },
         other => other,
     }
-}
-
-fn file_names(files: &KubeconfigFiles) -> String {
-    let paths: Vec<_> = files.paths().iter().map(|path| path.display().to_string()).collect();
-    paths.join(", ")
 }
 
 /// Builder of a connection; see [`Connection::builder`].

@@ -9,6 +9,7 @@ mod file;
 
 use std::env;
 use std::ffi::OsStr;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::error::ConnectError;
@@ -51,6 +52,14 @@ enum PathOrigin {
     Default,
     /// A path that the program chose. The file must exist.
     Path,
+}
+
+/// Writes the paths, separated by commas.
+impl fmt::Display for KubeconfigFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let paths: Vec<_> = self.paths.iter().map(|path| path.display().to_string()).collect();
+        f.write_str(&paths.join(", "))
+    }
 }
 
 impl KubeconfigFiles {
@@ -101,10 +110,7 @@ impl KubeconfigFiles {
             let detail = match missing.as_slice() {
                 [] => format!("{KUBECONFIG} contains no file name"),
                 [(path, error)] if self.origin == PathOrigin::Default => error.describe(path),
-                all => {
-                    let paths: Vec<_> = all.iter().map(|(path, _)| path.display().to_string()).collect();
-                    format!("{KUBECONFIG} contains only files that do not exist: {}", paths.join(", "))
-                }
+                _ => format!("{KUBECONFIG} contains only files that do not exist: {self}"),
             };
             return Err(ConnectError::Kubeconfig { detail });
         }
