@@ -30,9 +30,7 @@ pub(crate) fn change<E>(
     path: &Path,
     change: impl FnOnce(&str) -> Result<Option<String>, E>,
 ) -> Result<(), UpdateError<E>> {
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        fs::create_dir_all(folder).map_err(UpdateError::Unwritable)?;
-    }
+    fs::create_dir_all(folder_of(path)).map_err(UpdateError::Unwritable)?;
     let _lock = Lock::take(path)?;
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
@@ -91,27 +89,28 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(&new_path);
     }
     replace_result?;
-    sync_folder(path)
+    sync_folder(path);
+    Ok(())
 }
 
-/// Makes a rename durable: after a power failure, the folder contains the new file.
-fn sync_folder(path: &Path) -> io::Result<()> {
+/// Makes a rename durable: after a power failure, the folder contains the new file. Some folders cannot be opened or
+/// synced. The content itself is already on the disk.
+fn sync_folder(path: &Path) {
     #[cfg(unix)]
-    if let Some(folder) = path.parent() {
-        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-        // Some file systems cannot sync a folder. The content itself is already on the disk.
-        let _ = File::open(folder)?.sync_all();
-    }
+    let _ = File::open(folder_of(path)).and_then(|folder| folder.sync_all());
     #[cfg(not(unix))]
     let _ = path;
-    Ok(())
+}
+
+/// Returns the folder of a file. A name without a folder is in the working directory.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Removes the temporary files of killed processes. The caller excludes concurrent writers.
 pub(crate) fn remove_leftovers(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    for entry in fs::read_dir(folder)? {
+    for entry in fs::read_dir(folder_of(path))? {
         let entry = entry?;
         let entry_name = entry.file_name().to_string_lossy().into_owned();
         let process_id = entry_name.strip_prefix(&format!("{name}.")).and_then(|rest| rest.strip_suffix(".new"));

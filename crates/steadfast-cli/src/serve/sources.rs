@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::atomic_file;
 use crate::failure::Failure;
 
 /// File name that selects standard input.
@@ -76,7 +77,7 @@ fn is_kustomization(file: &Path) -> bool {
 /// Returns the error for a kustomization given with `-f`: its resources are patched before use, so their files must not
 /// be read one by one.
 fn kustomization_error(file: &Path) -> Failure {
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = atomic_file::folder_of(file);
     let folder = folder.display();
     Failure::usage(format!(
         "{} makes {folder} a kustomization, which -f does not build; use -k {folder}",

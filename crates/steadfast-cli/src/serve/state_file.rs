@@ -59,7 +59,7 @@ fn real_path(path: &Path) -> Result<PathBuf, Failure> {
     let Some(name) = path.file_name() else {
         return Err(Failure::usage(format!("--persist {shown} is not a file; name a file for the state")));
     };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = atomic_file::folder_of(path);
     let folder = fs::create_dir_all(folder).and_then(|()| fs::canonicalize(folder));
     let folder = folder.map_err(|error| {
         Failure::run(format!("the folder of {shown} cannot be created: {error}; choose another file with --persist"))
