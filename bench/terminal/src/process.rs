@@ -70,7 +70,7 @@ impl TerminalProcess {
         std::thread::spawn(move || {
             let mut bytes = vec![0; 64 << 10];
             while let Ok(read @ 1..) = stdout.read(&mut bytes) {
-                // The receiver is gone when the measurement of this program is over.
+                // The receiver is dropped after the measurement of this program.
                 if sender.send((Instant::now(), bytes[..read].to_vec())).is_err() {
                     break;
                 }

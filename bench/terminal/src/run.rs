@@ -47,7 +47,7 @@ pub(crate) async fn run(args: &Args) -> Result<(), RunError> {
     let out = args.out.canonicalize()?;
     let mut failed = Vec::new();
     for count in &args.pods {
-        // kubectl asks for a user name if the kubeconfig has no credentials.
+        // Without credentials in the kubeconfig, kubectl reads a user name from the terminal.
         let server =
             Arc::new(ApiServer::builder().tls(true).token("bench").start().await.map_err(|error| error.to_string())?);
         let bytes = pods::create(&server, *count).map_err(|status| format!("cannot create a pod: {status}"))?;
