@@ -1,7 +1,8 @@
-//! Shared parts of the programs with one controller each: their arguments, their reconciles, and their output.
+//! Shared parts of the benchmark programs for controllers: arguments, reconciles and output. Each program has one
+//! controller.
 //!
-//! Each controller is a separate program, so that it contains no code of another library. Most memory of
-//! such a program is pages of its own file, and a user's program contains only one of these libraries.
+//! A separate program for each controller contains no code of another library, like the program of a user. This matters
+//! for the memory, since most memory of such a program is pages of its own file.
 
 mod controller_under_test;
 mod quantiles;

@@ -17,7 +17,7 @@ pub(super) fn reset_peak() -> Result<(), BenchError> {
 /// Number of gets of each kind between two checks of the time limit. One list of a namespace follows them.
 const GETS_PER_BATCH: usize = 1000;
 
-/// Number of reads of which one is timed, because reading the clock costs as much as a read.
+/// Number of gets of which one is timed, because reading the clock costs as much as a get.
 const GETS_PER_TIMED_GET: usize = 16;
 
 /// Gets objects in a fixed order for a while, alternating between names and prepared keys, and lists a namespace from
@@ -65,12 +65,12 @@ pub(super) fn measure_reads(cache: &dyn ClientCache, limit: Duration) -> Value {
     })
 }
 
-/// Distance between the objects that the order `hot` reads.
+/// Number of objects of which the order `hot` reads one.
 const HOT_ONE_IN: usize = 100;
 
-/// Reads one field of objects, `reads` times. The order `all` lists and reads all objects in each pass, and drops this
-/// list before the next pass. The order `hot` reads random objects among a fixed hundredth, and `random` reads random
-/// objects among all.
+/// Reads one field of an object, `reads` times. In the order `all`, each pass lists all objects, reads them and drops
+/// the list. The order `hot` reads random objects of a fixed hundredth. The order `random` reads random objects of the
+/// whole cache.
 pub(super) fn visit(cache: &dyn ClientCache, order: &str, reads: usize) -> Result<Value, BenchError> {
     let objects = cache.len();
     let candidates: Vec<usize> = match order {

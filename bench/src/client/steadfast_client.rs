@@ -1,4 +1,4 @@
-//! The client of Steadfast.
+//! Benchmark client with an informer of Steadfast.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

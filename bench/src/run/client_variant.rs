@@ -74,7 +74,7 @@ const fn client(
     ClientVariant { name, library, resource, arguments }
 }
 
-/// All clients: each library with every setting that is the library's best one in some measurement.
+/// All clients. A setting of a library is included if it is the library's best one in some measurement.
 const CLIENTS: &[ClientVariant] = &[
     client("steadfast, JSON, streamed", Library::Steadfast, Resource::Pods, &[]),
     client("steadfast, JSON, pages", Library::Steadfast, Resource::Pods, &["--paged"]),
@@ -119,7 +119,7 @@ const CLIENTS: &[ClientVariant] = &[
     client("client-go, dynamic", Library::ClientGo, Resource::Widgets, &["-resource=widgets", "-paged"]),
 ];
 
-/// Settings that a benchmark program of an earlier commit supports too: clients with decoded objects.
+/// Clients that a benchmark program of an earlier commit supports, too. They cache decoded objects.
 const EARLIER_CLIENTS: &[ClientVariant] = &[
     client("steadfast earlier, JSON, streamed", Library::Earlier, Resource::Pods, &[]),
     client("steadfast earlier, JSON, pages", Library::Earlier, Resource::Pods, &["--paged"]),
@@ -167,7 +167,7 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Returns the program with the client of that library.
+    /// Returns the program that contains the client of `library`.
     pub(super) fn path_for(&self, library: Library) -> Result<&Path, BenchError> {
         match library {
             Library::Steadfast | Library::Kube | Library::Baseline => Ok(&self.current),

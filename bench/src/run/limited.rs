@@ -38,7 +38,7 @@ const MEMORY_LIMIT_FACTOR: f64 = 1.2;
 /// Bytes that are added to the limit.
 const MEMORY_LIMIT_EXTRA_BYTES: f64 = 32e6;
 
-/// One object in this number changes before the relist.
+/// Number of objects of which one changes before the relist.
 const OBJECTS_PER_CHANGED_OBJECT: usize = 100;
 
 /// Time for memory to settle before a measurement.

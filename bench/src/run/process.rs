@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::BenchError;
 
-/// Timeout, longer than any request: client-go needs a minute for a list of 100,000 dynamic objects.
+/// Timeout of a response. The slowest one takes a minute: client-go's list of 100,000 dynamic objects.
 const RESPONSE_TIMEOUT: Duration = Duration::from_mins(4);
 
 /// Process that is killed on drop.
@@ -92,7 +92,7 @@ pub(super) async fn run_command(mut command: Command, description: &str) -> Resu
     if status.success() { Ok(()) } else { Err(format!("{description}: {status}").into()) }
 }
 
-/// Sends a command to the replaying server at `address`, and returns the version after the command.
+/// Sends a command to the replaying server at `address`, and returns the resource version after the command.
 pub(super) async fn send_control(address: &str, command: &str) -> Result<u64, BenchError> {
     let mut socket = TcpStream::connect(address).await?;
     socket.write_all(format!("{command}\n").as_bytes()).await?;

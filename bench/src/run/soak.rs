@@ -1,9 +1,9 @@
-//! Changes for hours: checks that memory stays constant and that the cache is correct.
+//! Soak test: changes objects for hours, and checks that memory stays constant and that the cache is correct.
 //!
 //! Objects are modified, deleted and recreated as fast as the client processes the events. From time to time, the
-//! client's connections are reset and its version expires. Twice in the warm-up, its handler blocks while all objects
-//! change. The cache is compared with the server, by every byte of every object, after the warm-up and at the end.
-//! The memory is compared at the same times.
+//! client's connections are reset, and the resource version of its watch expires. Twice in the warm-up, the client's
+//! handler blocks while all objects change. After the warm-up and at the end, a checksum of all objects in the cache is
+//! compared with that of the server, and the memory is measured.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ const MIN_BATCHES: usize = 100;
 /// the result.
 const BATCHES_PER_CUT: usize = 64;
 
-/// Number of batches between two expiries of the version, after which the client must relist.
+/// Number of batches between two expiries of the resource version. After each expiry, the client must relist.
 const BATCHES_PER_EXPIRY: usize = 50;
 
 /// Part of the run in which caches and allocator may grow.
@@ -66,8 +66,7 @@ const MAX_GROWTH: f64 = 0.03;
 /// Minimum number of events after the warm-up for a memory check: an allocator needs time to settle.
 const MIN_EVENTS_FOR_CHECK: usize = 1_000_000;
 
-/// Factor on the number of objects: the number of changes while the handler is blocked, so that each object changes
-/// more than once.
+/// Number of changes per object while the handler is blocked. Each object changes more than once.
 const CHANGES_PER_STALLED_OBJECT: usize = 4;
 
 /// Time for memory to settle before a measurement.
@@ -141,7 +140,8 @@ impl Soak {
 
     /// Makes the client reach its maximum memory: its handler blocks until every object has changed.
     ///
-    /// An allocator keeps its peak memory, even if this situation is rare. From then on, memory must not grow.
+    /// An allocator keeps its peak memory, even after a situation as rare as this one. After the peak, memory must not
+    /// grow.
     async fn stall(&mut self) -> Result<(), BenchError> {
         if self.library != Library::Steadfast {
             // The caches of the other libraries block with their handlers, or have an unbounded queue.
@@ -150,9 +150,8 @@ impl Soak {
         self.client.request("stall").await?;
         let count = CHANGES_PER_STALLED_OBJECT * self.args.objects;
         let version = send_control(&self.address, &format!("churn {count}")).await?;
-        // The cache is updated while the handler is blocked.
+        // A blocked handler must not block the cache, so the cache must reach the server's state in this time.
         let started = Instant::now();
-        // A blocked handler must not block the cache.
         while self.client.compare_with_server(&self.address).await?.is_some() {
             if started.elapsed() > MINUTE {
                 return Err("FAILED. The cache did not catch up with the server while the handler was blocked".into());

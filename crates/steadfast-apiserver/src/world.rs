@@ -73,7 +73,7 @@ pub(crate) async fn run(cluster: Arc<Cluster>, world: World) {
     }
 }
 
-/// Completes at the time `due` of the server's clock; never without a time.
+/// Completes at the time `due` of the server's clock. Never completes if `due` is `None`.
 async fn sleep_until(cluster: &Cluster, due: Option<Duration>) {
     match due {
         Some(due) => tokio::time::sleep(due.saturating_sub(cluster.clock.elapsed())).await,

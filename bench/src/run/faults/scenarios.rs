@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use super::setup::{ServerSetup, Setup, TOKEN};
 use crate::BenchError;
 
-/// Function that runs between the client's start and the end of the fault.
+/// Function that starts the client and injects the fault. It also ends a temporary fault.
 type ScenarioRun = for<'a> fn(&'a mut Setup) -> Pin<Box<dyn Future<Output = Result<(), BenchError>> + Send + 'a>>;
 
 /// One scenario.
@@ -32,8 +32,9 @@ pub(super) struct Scenario {
     pub(super) run: ScenarioRun,
 }
 
-/// Duration of a silence. It is longer than kube-runtime needs to abandon a silent connection: 295 s.
+/// Timeout of the recovery in long scenarios. kube-runtime abandons a silent connection after 295 s.
 const SILENCE_DURATION: Duration = Duration::from_secs(320);
+/// Timeout of the recovery in all other scenarios.
 const RECOVERY_TIMEOUT: Duration = Duration::from_mins(1);
 /// Duration of a temporary fault.
 const FAULT_DURATION: Duration = Duration::from_secs(10);
@@ -203,13 +204,14 @@ async fn turned_away(setup: &mut Setup) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Resets all connections, rejects new connections for two seconds, and then expires all earlier versions.
+/// Resets all connections, and rejects new ones for two seconds. During this time, `change` runs and all earlier
+/// versions expire.
 async fn cut(setup: &mut Setup, change: fn(&mut Setup) -> Result<(), BenchError>) -> Result<(), BenchError> {
     setup.start_synced_client().await?;
     setup.mark_fault_start();
     setup.network().cut();
     change(setup)?;
-    // The watch cache keeps its events after a compaction, so both must expire.
+    // A compaction affects only the history. The watch cache keeps its events, so these must expire too.
     setup.server.compact();
     setup.faults().expire_events();
     sleep(Duration::from_secs(2)).await;

@@ -27,7 +27,7 @@ async fn send(
     Ok((response.status().as_u16(), content_type, response.into_body()))
 }
 
-/// Performs a request. Returns the code, the type and the content of the response in any encoding.
+/// Performs a request. Returns the status code, the content type and the decoded body of the response.
 async fn call(
     client: &mut Client,
     method: Method,
@@ -122,11 +122,11 @@ async fn protobuf_reads_equal_json_reads() -> Result<(), Failure> {
         let mut json = client.get(&path).await.1;
         let (code, content_type, mut list) = get(&mut client, &path, PROTOBUF).await?;
         assert_eq!((code, content_type.as_str()), (200, PROTOBUF));
-        // A token contains the revision of its list.
+        // Both lists have the same revision, so their tokens are equal.
         for list in [&mut json, &mut list] {
             assert_eq!(list["metadata"]["continue"].is_string(), query == "?limit=2");
         }
-        // In protobuf, only the list has a kind and a version.
+        // In both encodings, only the list has `kind` and `apiVersion`, and its items have neither.
         assert_eq!(list, json, "{query}");
     }
     Ok(())
@@ -184,7 +184,7 @@ async fn errors_use_the_requested_encoding() -> Result<(), Failure> {
     let (code, content_type, status) = get(&mut client, &format!("{CONFIG_MAPS}/z"), PROTOBUF).await?;
     assert_eq!((code, content_type.as_str()), (404, PROTOBUF));
     let mut json = client.get(&format!("{CONFIG_MAPS}/z")).await.1;
-    // The metadata is empty.
+    // In JSON, the metadata of a status is an empty object. In protobuf, it is absent.
     json.as_object_mut().expect("a status").remove("metadata");
     assert_eq!(status, json);
     server.faults().expire_events();

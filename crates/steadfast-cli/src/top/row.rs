@@ -13,7 +13,7 @@ use crate::changes::text::escape;
 /// Separator of the cells in a row. Escaped text never contains this control character.
 const SEPARATOR: char = '\u{1f}';
 
-/// Object of a row. Decoded only if needed: a hundred thousand decoded objects would take gigabytes.
+/// Object of a row. It is decoded only if needed: a hundred thousand decoded objects would take gigabytes.
 pub(super) trait RowObject: Debug + Send + Sync {
     /// Decodes the object.
     fn decode(&self) -> Value;
@@ -51,7 +51,7 @@ impl RowKey {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TableColumn {
     pub(super) name: String,
-    /// The cells are ages, which order by the time of the row.
+    /// True if the cells are ages. The rows are then sorted by [`Row::time`], not by the text of the cells.
     pub(super) is_time: bool,
     /// The column is shown only if the terminal is wide enough.
     pub(super) is_wide: bool,
@@ -73,7 +73,7 @@ pub(super) struct Row {
     /// Time of the row in seconds since 1970, for the order of ages: the creation, or the last occurrence of an event.
     pub(super) time: i64,
     pub(super) object: Arc<dyn RowObject>,
-    /// Last change, except for the initial list.
+    /// Time and kind of the last change; `None` if the object is unchanged since the initial list.
     pub(super) change: Option<(Instant, RowMark)>,
 }
 

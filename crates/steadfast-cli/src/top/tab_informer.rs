@@ -1,5 +1,5 @@
-//! Informer of a tab. Its handler computes rows on threads of its own, and the screen takes all pending rows at once,
-//! so that neither delays the other.
+//! Informer of a tab. Its handler computes rows on separate threads, and the screen takes all pending rows at once, so
+//! that the handler and the screen do not delay each other.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const MAX_THREADS: usize = 4;
 pub(super) struct TabInformer {
     informer: Informer<CachedObject>,
     pending: Arc<Mutex<PendingChanges>>,
-    /// Requests of processor and memory, if the server has them.
+    /// Periodic requests of processor and memory usage; `None` if the server has no metrics.
     _usage: Option<UsagePoll>,
     /// The handler is removed when the registration is dropped.
     _registration: Registration<CachedObject>,
@@ -34,9 +34,9 @@ pub(super) struct TabInformer {
 /// Changes that the screen has not taken yet.
 #[derive(Default)]
 pub(super) struct PendingChanges {
-    /// Latest change of each object, so at most one change for each object.
+    /// Latest change of each object.
     pub(super) rows: HashMap<RowKey, RowChange>,
-    /// Latest changes in their order, bounded as the history.
+    /// Latest changes in their order, at most [`MAX_CHANGES`].
     pub(super) history: VecDeque<RecordedChange>,
 }
 

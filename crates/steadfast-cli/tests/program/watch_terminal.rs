@@ -45,7 +45,7 @@ impl Terminal {
     fn read_until_screen(&mut self, expected_text: &str) -> Vec<String> {
         loop {
             let rows = full_screen(&self.bytes);
-            // A row may end with the text.
+            // Rows have no trailing spaces, but `expected_text` may end with one.
             if rows.iter().any(|row| format!("{row} ").contains(expected_text)) {
                 return rows;
             }
@@ -59,8 +59,8 @@ impl Terminal {
         let read = self.output.read(&mut bytes).expect("readable output");
         assert!(read > 0, "the program exited before {expected_text:?}: {:?}", self.text);
         self.bytes.extend_from_slice(&bytes[..read]);
-        // A character can be split between two reads, and is then replaced. The assertions on the text contain no such
-        // characters.
+        // A multi-byte character that two reads split is replaced, and a text that contains the character is then not
+        // found. This is rare, because the program buffers its output.
         self.text.push_str(&String::from_utf8_lossy(&bytes[..read]));
     }
 
@@ -105,7 +105,7 @@ async fn server() -> ApiServer {
     server
 }
 
-/// Returns the rows of the terminal after `output`: a carriage return and an erased row remove a text.
+/// Returns the rows that are visible after `output`. A carriage return and an erasure remove the earlier text of a row.
 fn rows(output: &str) -> Vec<String> {
     let rows = output.split('\n').map(|row| {
         let visible = row.trim_end_matches('\r').rsplit("\r\x1b[K").next().unwrap_or_default();
@@ -181,7 +181,7 @@ fn full_screen(output: &[u8]) -> Vec<String> {
             column += 1;
             continue;
         }
-        // A control sequence: parameters, and a letter that ends it.
+        // A control sequence has parameters, and ends with a letter.
         let mut sequence = String::new();
         for character in characters.by_ref().skip_while(|character| *character == '[') {
             sequence.push(character);

@@ -1,4 +1,4 @@
-//! Identity of an object, as far as a scan has found it.
+//! Identity of an object. A scan may have found only parts of it.
 
 use std::borrow::Cow;
 
@@ -71,8 +71,8 @@ fn present<'a>(text: Option<&'a Cow<'_, str>>) -> Option<&'a str> {
     text.map(AsRef::as_ref).filter(|text: &&str| !text.is_empty())
 }
 
-/// Returns the version; `None` if it is overlong. Without this limit, every later request and report would contain such
-/// a version.
+/// Returns the version; `None` if it is absent or overlong. Later requests and diagnostics contain the version, so its
+/// length must be limited.
 pub(super) fn version(metadata: &Metadata<'_>) -> Option<ResourceVersion> {
     present(metadata.version.as_ref())
         .filter(|version| version.len() <= MAX_IDENTIFIER_BYTES)

@@ -41,7 +41,7 @@ impl Item {
         &self.bytes
     }
 
-    /// Returns the known parts of the identity, and the fault, if any.
+    /// Returns the known parts of the identity, and the error of the scan, if any.
     pub(crate) fn scan(&self) -> (ObjectScan<'_>, Result<(), ScanError>) {
         if let Some(spans) = &self.spans {
             return (spans.read(&self.bytes), Ok(()));
@@ -66,7 +66,7 @@ impl Deref for Item {
     }
 }
 
-// Not derived: all other fields follow from the bytes.
+// Not derived: `spans` follows from the bytes, and is absent if the item was not scanned yet.
 impl PartialEq for Item {
     fn eq(&self, other: &Self) -> bool {
         self.bytes == other.bytes && self.message == other.message

@@ -117,15 +117,15 @@ impl WatchMove {
     pub(super) fn due(&self, stream: Option<Stream>) -> Option<Instant> {
         let watch = stream.filter(|stream| stream.is_open)?;
         match self.state {
-            // A plan belongs to one stream. After a resume on another connection, the plan is
-            // obsolete.
+            // A plan belongs to one stream. After a resume on another connection, the plan is obsolete.
             State::Planned { from, at } if from == watch.id => Some(at),
             State::Opening { deadline: at, .. } | State::Open { at, .. } => Some(at),
             State::Planned { .. } | State::Idle => None,
         }
     }
 
-    /// Performs the step that is due. `is_replacing` is set while a second watch is being opened.
+    /// Performs the step that is due, if any. `is_replacing` is set while a second watch is being opened to replace the
+    /// current one.
     pub(super) fn tick(
         &mut self,
         now: Instant,
@@ -193,7 +193,7 @@ impl WatchMove {
         self.state = State::Open { id, at: now + MOVE_DELAY };
     }
 
-    /// Records that the watch now is the request `id`. Another move follows if its connection will also end.
+    /// Records that the request `id` is the watch from now on. Another move follows if its connection will also end.
     pub(super) fn complete(&mut self, now: Instant, id: RequestId, cache: &CacheState, requester: &mut Requester) {
         self.state = State::Idle;
         self.moved_at = Some(now);

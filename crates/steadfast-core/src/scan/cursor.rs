@@ -32,7 +32,7 @@ pub(crate) struct Member<'a> {
 pub(crate) struct RawString<'a>(&'a [u8]);
 
 impl<'a> RawString<'a> {
-    /// Creates a text from `written`, including its quotes.
+    /// Creates the string from `written`, which includes its quotes.
     pub(crate) fn new(written: &'a [u8]) -> Self {
         Self(written)
     }

@@ -14,7 +14,7 @@ pub(super) struct Objects<K> {
     pages: PagedVec<Entry<K>>,
     hashes: Hashes,
     order: Sequence,
-    /// Memory of the texts of all keys, in bytes.
+    /// Memory of the keys, in bytes.
     keys: usize,
     /// Memory of the objects, in bytes.
     bytes: usize,
@@ -91,7 +91,7 @@ impl<K> Objects<K> {
         self.order.iter()
     }
 
-    /// Returns the entries for whose keys `position` returns `Equal`, in the order of their keys.
+    /// Returns the entries whose keys `position` maps to `Equal`, in the order of their keys.
     pub(super) fn range_by(&self, mut position: impl FnMut(&ObjectKey) -> Ordering) -> impl Iterator<Item = &Entry<K>> {
         self.order.range_by(move |slot| position(self.at(slot).key())).map(|slot| self.at(slot))
     }
@@ -101,7 +101,7 @@ impl<K> Objects<K> {
         self.at(a).key().cmp(self.at(b).key())
     }
 
-    /// Calls `each` for every slot with another entry in `after`, with both entries.
+    /// Calls `each` with the slot and both entries, for every slot whose entry in `after` differs.
     pub(super) fn differences<'a>(
         &'a self,
         after: &'a Self,
@@ -144,7 +144,7 @@ impl<K> Objects<K> {
         }
     }
 
-    /// Replaces an entry by another one of the same key.
+    /// Replaces the entry in `slot` by another entry of its key.
     pub(super) fn replace(&mut self, slot: Slot, entry: Entry<K>) {
         // The key is equal, so hashes and order keep the slot.
         self.bytes = self.bytes + entry.bytes() - self.at(slot).bytes();

@@ -1,4 +1,4 @@
-//! A process that ends when its handle is dropped.
+//! Process of the reference. It ends when its handle is dropped, or when this program ends.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -94,8 +94,9 @@ impl Process {
         if timeout(deadline, ended).await.is_err() {
             return Err(self.error_with_output(&format!("had not ended after {deadline:?}")).into());
         }
-        // The output is closed, so the process has exited or is about to exit. `Child::wait` would close the standard
-        // input. But the status must show that the process ended on its own.
+        // The output is closed, so the process has exited or is about to exit. `Child::wait` closes the standard input
+        // first, which would make a running process exit. The input stays open during the wait, so that a success means
+        // that the process ended on its own.
         let input = self.child.stdin.take();
         let status = self.child.wait()?;
         drop(input);

@@ -1,5 +1,5 @@
-//! Random histories over several runs of a program. Each run has its own informer in the trace, which the contract
-//! checker checks.
+//! Random histories over several runs of a program. All runs form one trace, in which each run is a separate informer.
+//! The contract checker checks the trace.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn random_name(random: &mut Random) -> String {
 pub(crate) fn change(server: &ApiServer, random: &mut Random, round: u64) {
     let name = random_name(random);
     let exists = server.get("configmaps", "default", &name).is_ok();
-    // Changes that an earlier change has made impossible are skipped.
+    // An error is ignored: the change is then skipped.
     let _ = match (exists, random.below(4)) {
         (true, 0) => server.delete_named("configmaps", "default", &name).map(drop),
         (true, 1) => server

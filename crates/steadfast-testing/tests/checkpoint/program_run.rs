@@ -38,7 +38,7 @@ impl ProgramRun {
         Self::start_with(server, network, Checkpoint::open(path)?, path).await
     }
 
-    /// Starts from `checkpoint`, the file at `path`.
+    /// Starts from `checkpoint`, which was opened from the file at `path`.
     pub(crate) async fn start_with(
         server: &ApiServer,
         network: &InMemory,
@@ -55,7 +55,7 @@ impl ProgramRun {
         Ok(Self { checkpoint, informer, factory, events, notes, path: path.to_owned() })
     }
 
-    /// Waits until the cache is fresh, equals the state of `server`, and is written.
+    /// Waits until the cache is fresh, contains the state of `server`, and is written to the checkpoint.
     pub(crate) async fn settle(&self, server: &ApiServer) -> Result<(), TestError> {
         self.informer.wait_for_version(&server.revision().to_string().as_str().into(), Duration::from_secs(60)).await?;
         for _ in 0..200 {
@@ -108,7 +108,7 @@ fn event_text(event: &Event<Lazy<ConfigMap>>) -> String {
     }
 }
 
-/// Returns the objects of `server`, in the format of [`ProgramRun::cached_objects`].
+/// Returns the config maps of `server` with these `names`, in the format of [`ProgramRun::cached_objects`].
 pub(crate) fn server_objects(server: &ApiServer, names: impl Iterator<Item = String>) -> Vec<String> {
     let describe = |name: String| {
         let object = server.get("configmaps", "default", &name).ok()?;
@@ -125,7 +125,7 @@ pub(crate) fn config_maps(server: &ApiServer) -> Result<History, steadfast_testi
     steadfast_testing::history(server, "", "configmaps")
 }
 
-/// Returns the number of full transfers of config maps.
+/// Returns the number of lists of config maps that the server received, streamed or not.
 pub(crate) fn lists(server: &ApiServer) -> usize {
     let is_list = |verb: Verb| matches!(verb, Verb::List | Verb::StreamedList);
     let is_config_maps = |path: &str| path.ends_with("/configmaps");

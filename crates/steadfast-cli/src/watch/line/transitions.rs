@@ -1,6 +1,6 @@
 //! Whole lines of transitions of built-in kinds and custom resources, without the time.
 //!
-//! The rows contain what the controllers of Kubernetes write at once, including their bookkeeping fields.
+//! Each row contains all fields that a controller of Kubernetes writes in one update, including bookkeeping fields.
 
 mod cluster;
 mod configuration;

@@ -1,4 +1,4 @@
-//! 500 informers after the restart of their server, and after a switch to a replica that is current.
+//! 500 informers after a restart of their server, and after a move to a replica that has all changes.
 
 use std::time::Duration;
 
