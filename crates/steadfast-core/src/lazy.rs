@@ -33,7 +33,7 @@ use field::FieldSeed;
 
 /// Object of the type `K` in the server's encoding, without `managedFields`, decoded on each read.
 ///
-/// A pod of 9 KB takes about 6 KB in this form and 45 KB decoded. The handle contains the identity ([`Object::key`],
+/// A pod of 9 KB takes about 6 KB in this form and 38 KB decoded. The handle contains the identity ([`Object::key`],
 /// [`Object::identity`]). [`get`](Self::get) decodes the object and shares the result for as long as a caller holds it.
 /// [`read`](Self::read) decodes a single field.
 ///
