@@ -60,7 +60,7 @@ impl FindingWriter {
         self.started.clone()
     }
 
-    /// Writes findings until all sinks are dropped.
+    /// Writes findings until all sinks are dropped: text to standard error, JSON to standard output.
     ///
     /// # Errors
     ///
@@ -73,7 +73,8 @@ impl FindingWriter {
             }
             let line = line(self.output, time, &finding);
             let output = self.output;
-            // A full pipe blocks the write. The program must end nevertheless when requested.
+            // A full pipe blocks the write. On a thread of its own, the write does not keep the program from stopping
+            // when requested.
             let written = spawn_blocking(move || match output {
                 Output::Text => {
                     console::report(line);

@@ -24,7 +24,7 @@ const MIN_PROBE_INTERVAL: Duration = Duration::from_secs(20);
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(4);
 const ATTEMPTS: u32 = 3;
 
-/// Completes when the peer at `address` has vanished, with the evidence.
+/// Waits until the peer at `address` has vanished, and returns the evidence.
 pub(super) async fn wait_until_peer_is_dead(
     traffic: &Traffic,
     address: SocketAddr,

@@ -18,7 +18,7 @@ const MAX_REASON_CHARS: usize = 80;
 ///
 /// # Errors
 ///
-/// Returns the reason of the proxy's rejection.
+/// Returns the reason if the proxy rejects the tunnel, sends no valid response, or closes the connection.
 pub(super) async fn request_tunnel(
     stream: &mut dyn Stream,
     target: &HostPort,
@@ -50,7 +50,7 @@ pub(super) async fn request_tunnel(
 }
 
 fn check_response(head: &[u8], has_login: bool) -> Result<(), String> {
-    // Only the status line counts. RFC 9110 ignores the content headers of a successful CONNECT response.
+    // Only the status line counts. By RFC 9110, clients ignore the content headers of a successful CONNECT response.
     let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line);
     let status = line.strip_prefix("HTTP/1.").and_then(|rest| rest.split_once(' ')).map(|(_, status)| status.trim());

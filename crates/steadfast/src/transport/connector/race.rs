@@ -36,7 +36,8 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// Creates an empty memory. The first index is random, so that programs do not all choose the same address.
+    /// Creates the state without failures. The rotation starts at a random index, so that programs do not all choose
+    /// the same address.
     pub(super) fn new(environment: SharedEnvironment) -> Self {
         let rotation = AtomicUsize::new(environment.random() as usize);
         Self { environment, rotation, failed: Mutex::default() }
@@ -120,7 +121,8 @@ impl Drop for UnprovenAddress {
 ///
 /// # Errors
 ///
-/// Returns the errors of all addresses.
+/// Returns an error if the name cannot be resolved or has no address. If no address accepts, returns the errors of all
+/// tried addresses.
 pub(super) async fn dial(
     addresses: &Arc<Addresses>,
     environment: &SharedEnvironment,
