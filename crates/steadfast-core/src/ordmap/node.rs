@@ -28,9 +28,10 @@ pub(super) struct Inner<K, V> {
 
 /// Result of an insertion into a node.
 pub(super) enum Inserted<K, V> {
-    /// The key existed. This is its previous value, which is never `None`.
+    /// The key existed, and its value was replaced. Contains the previous value: always `Some`, since leaves store
+    /// values as options.
     Replaced(Option<V>),
-    /// The key is new.
+    /// The key is new, and the node had space for it.
     Within,
     /// The key is new, and the upper half of the node has become a separate node that starts with this key.
     Split(K, Node<K, V>),

@@ -21,7 +21,8 @@ pub(crate) mod numbers {
     pub(crate) const MANAGED_FIELDS: u32 = 17;
 }
 
-/// Scans the object `bytes`, with or without its envelope. Results before a fault are kept.
+/// Scans the object `bytes`, with or without its envelope. If an error occurs, the parts that were scanned before it
+/// are still returned.
 pub(crate) fn object(bytes: &[u8]) -> (ObjectScan<'_>, Result<(), WireError>) {
     let mut found = ObjectScan::default();
     let scanned = scan_object(Reader::new(bytes), &mut found);
@@ -74,7 +75,8 @@ fn set<'a>(text: &mut Option<Cow<'a, str>>, found: Reader<'a>) -> Result<(), Wir
     }
 }
 
-/// Skips all fields with the number `number`. These fields must be adjacent.
+/// Skips the fields with the number `number`, and stores their position in `range`. Returns an error if they are not
+/// adjacent.
 fn skip_repeated(
     range: &mut Option<Range<usize>>,
     offset: usize,
@@ -89,7 +91,8 @@ fn skip_repeated(
     }
 }
 
-/// Scans the watch record `frame`, a `meta.v1.WatchEvent`. Results before a fault are kept.
+/// Scans the watch record `frame`, a `meta.v1.WatchEvent`. If an error occurs, the parts that were scanned before it
+/// are still returned.
 pub(crate) fn record(frame: &[u8]) -> (RecordScan<'_>, Result<(), WireError>) {
     let mut found = RecordScan::default();
     let scanned = scan_record(frame, &mut found);
@@ -120,8 +123,8 @@ fn scan_record<'a>(frame: &'a [u8], found: &mut RecordScan<'a>) -> Result<(), Wi
     }
 }
 
-/// Returns whether the annotations, entries of a map, contain `name` with the value `value`. If a name occurs several
-/// times, the last counts.
+/// Returns whether the encoded map entries `annotations` contain `name` with the value `value`. If a name occurs
+/// several times, its last value counts.
 pub(crate) fn has_annotation(annotations: &[u8], name: &str, value: &str) -> Result<bool, WireError> {
     let (mut reader, mut has) = (Reader::new(annotations), false);
     while let Some(tag) = reader.tag()? {

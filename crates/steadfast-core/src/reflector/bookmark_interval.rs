@@ -58,8 +58,7 @@ impl BookmarkInterval {
 
     /// Resets the intervals for another stream. The knowledge that the server sends no bookmarks is kept.
     pub(super) fn reset(&mut self) {
-        // The period only grows here: short intervals of the old stream may not hold for the new
-        // stream.
+        // The period only grows here: short intervals of the old stream may not hold for the new stream.
         (self.period, self.known_intervals, self.last_bookmark) = (self.period.max(self.default_period), 0, None);
     }
 
@@ -86,7 +85,7 @@ impl BookmarkInterval {
     /// Records that the server has sent a bookmark, on any stream.
     pub(super) fn record_any_bookmark(&mut self) {
         self.has_seen_bookmark = true;
-        // A bookmark disproves the earlier observation, so the configured period applies again.
+        // This bookmark disproves that the server sends none, so the configured period applies again.
         if std::mem::take(&mut self.watches_without_bookmark) > 0 {
             self.period = self.default_period;
         }
@@ -116,8 +115,8 @@ impl BookmarkInterval {
         self.watches_without_bookmark > 0
     }
 
-    /// Returns whether enough short watches received no bookmark. If so, another short watch before the next list could
-    /// not provide a proof.
+    /// Returns whether at least three short watches received no bookmark. Another short watch before the next list
+    /// would then provide no proof.
     pub(super) fn is_certainly_without_bookmarks(&self) -> bool {
         self.watches_without_bookmark >= 3
     }

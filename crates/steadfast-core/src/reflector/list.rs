@@ -139,11 +139,11 @@ impl List {
         effects
     }
 
-    /// Returns the deadline: the end of the allowed stall, or of the allowed duration of initial events.
+    /// Returns the deadline: the end of the allowed stall. For a streamed list, the end of the allowed total duration
+    /// if that is earlier.
     pub(super) fn deadline(&self, settings: &ReflectorSettings) -> Instant {
         let stall = self.last_progress + settings.list_stall_timeout;
-        // A plain watch delivers changes forever, so progress must not extend the list without a
-        // limit.
+        // A plain watch delivers changes forever, so progress must not extend the list without a limit.
         if self.is_streamed { stall.min(self.requested_at + settings.initial_events_timeout) } else { stall }
     }
 
@@ -153,8 +153,7 @@ impl List {
         effects.cancel(self.id);
         let seconds = settings.list_stall_timeout.as_secs();
         if self.is_streamed && now < self.last_progress + settings.list_stall_timeout {
-            // Events still arrive, so only the total duration was exceeded: probably a plain watch
-            // without an end.
+            // Events still arrive, so only the total duration was exceeded: probably a plain watch without an end.
             let seconds = settings.initial_events_timeout.as_secs();
             let reason = format!("the initial events did not end within {seconds} s");
             effects.push(Effect::FallBackToPages(reason.into()));
