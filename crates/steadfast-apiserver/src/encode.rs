@@ -4,9 +4,10 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde::Serialize;
 use serde_json::Value;
 
-/// Encodes the fields of an object without braces, kind and version, which all forms on the wire share.
+/// Encodes the fields of an object, without the braces, the kind and the API version. Every JSON encoding of the whole
+/// object contains the result.
 ///
-/// The metadata comes first. A `revision` replaces the object's own resource version.
+/// The metadata comes first. If `revision` is given, it replaces the resource version in the metadata.
 pub(crate) fn fields(object: &Value, revision: Option<u64>) -> Bytes {
     let mut buffer = BytesMut::with_capacity(512).writer();
     let mut separator = "";
@@ -50,7 +51,7 @@ pub(crate) fn put_object(buffer: &mut BytesMut, kind: &str, api_version: &str, f
     buffer.put_u8(b'}');
 }
 
-/// Writes an item of a typed list, in which only the list has a kind and a version.
+/// Writes an item of a typed list. Only the list has a kind and an API version, not its items.
 pub(crate) fn put_typed_item(buffer: &mut BytesMut, fields: &[u8]) {
     buffer.put_u8(b'{');
     buffer.put_slice(fields);

@@ -23,7 +23,7 @@ impl FieldSetNode {
 }
 
 impl FieldSet {
-    /// Creates the set of paths of field names.
+    /// Creates the set of `paths`. Each path is a list of field names.
     pub(super) fn from_names(paths: &[&[&str]]) -> Self {
         let mut set = Self::default();
         for path in paths {
@@ -51,12 +51,12 @@ impl FieldSet {
         }
     }
 
-    /// Returns whether the set contains a path of one element.
+    /// Returns whether the set contains the path that consists of `element` only.
     pub(super) fn contains_element(&self, element: &PathElement) -> bool {
         self.0.get(element).is_some_and(|node| node.is_member)
     }
 
-    /// Returns the set below an element.
+    /// Returns the paths below an element, relative to the element.
     pub(super) fn below(&self, element: &PathElement) -> Option<&Self> {
         self.0.get(element).map(|node| &node.children).filter(|children| !children.is_empty())
     }

@@ -43,7 +43,7 @@ const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-config
 pub(crate) struct FieldManagement<'a> {
     resource: &'a ServedResource,
     write_scope: WriteScope,
-    /// Version of the write.
+    /// API version of the request, without the group.
     version: &'a str,
     manager: &'a FieldManager,
     /// Current time as a timestamp.

@@ -14,15 +14,24 @@ use super::rules::ObjectCorruption;
 pub(crate) struct ReplicaFaults {
     pub(crate) is_stopped: bool,
     pub(crate) refuses_connections: bool,
+    /// New connections are accepted and closed immediately.
     pub(crate) accept_and_close: bool,
+    /// Traffic is held back in both directions without an error.
     pub(crate) is_black_hole: bool,
     pub(crate) is_frozen: bool,
+    /// Watches receive no bookmarks.
     pub(crate) no_bookmarks: bool,
+    /// Only a change of the watched resource or a consistent read raises the versions of bookmarks.
     pub(crate) rare_progress: bool,
+    /// Streamed lists have no bookmark at their end.
     pub(crate) no_initial_events_end: bool,
+    /// The bookmark at the end of a streamed list lacks its annotation.
     pub(crate) unannotated_initial_events_end: bool,
+    /// Streamed lists are rejected.
     pub(crate) refuse_streamed_lists: bool,
+    /// Streamed lists are treated as plain watches.
     pub(crate) ignore_streamed_lists: bool,
+    /// Each namespace has its own counter of versions, so versions of different namespaces have no order.
     pub(crate) has_namespace_counters: bool,
     /// Delay of every request before it is processed.
     pub(crate) delay: Duration,

@@ -40,7 +40,7 @@ pub(super) fn authenticate(cluster: &Cluster, request: &RequestContext) -> Resul
 /// Returns whether a page of another site in a browser may have sent the request.
 ///
 /// The `Origin` header alone is not sufficient: a malicious site can resolve its own host name to this machine (DNS
-/// rebinding), and its pages then have the origin of this server. Only `localhost` and addresses are safe host names.
+/// rebinding), and its pages then have the origin of this server. Only `localhost` and IP addresses are safe hosts.
 fn is_cross_origin(request: &RequestContext) -> bool {
     let host = request.headers.get(header::HOST).and_then(|value| value.to_str().ok());
     let authority = request.authority.as_deref().or(host);

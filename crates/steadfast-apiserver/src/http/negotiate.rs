@@ -64,7 +64,7 @@ impl Encoding {
 pub(super) const JSON: &str = "application/json";
 
 /// Returns the most preferred form and encoding in an `Accept` header that this server supports. Custom resources have
-/// no protobuf encoding, except for their metadata. Errors about custom resources have another message.
+/// no protobuf encoding, except for their metadata. For a custom resource, an error always has the short message.
 pub(super) fn accepted(accept: &str, is_custom: bool) -> Result<(Form, Encoding), Status> {
     if accept.trim().is_empty() {
         return Ok((Form::Object, Encoding::Json));
