@@ -8,7 +8,7 @@ use crate::error::CelErrorKind;
 use crate::meter::Meter;
 use crate::value::CelValue;
 
-/// Maximum number of digits behind the point.
+/// Maximum number of digits after the decimal point.
 const MAX_PRECISION: usize = 100;
 
 /// Maximum nesting of lists and maps in a value.
@@ -42,7 +42,7 @@ pub(super) fn format<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallR
         let value = values.next().ok_or_else(|| invalid("the template has more clauses than values"))?;
         let start = output.len();
         write_clause(character, precision, &value, &mut output, meter)?;
-        // The result is charged too: a clause can be longer than its value.
+        // The result is charged too: the text of a clause can be longer than its value.
         meter.charge_bytes(output.len() - start)?;
         rest = &rest[character.len_utf8()..];
     }

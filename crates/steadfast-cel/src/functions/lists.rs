@@ -20,7 +20,7 @@ const MAX_RANGE_ITEMS: i64 = 100_000;
 /// Calls the member function of a name. Returns `Ok(None)` if the function is not defined for these types.
 pub(super) fn member<'a>(name: &str, arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
     let [CelValue::List(list), rest @ ..] = arguments else { return Ok(None) };
-    // The list is charged once for all member functions, before any of them copies a part of the list.
+    // Each call is charged for the whole list here, before the function copies a part of the list.
     meter.charge(1 + list.len() as u64)?;
     match (name, rest) {
         ("distinct", []) => distinct(list, meter).map(Some),

@@ -159,11 +159,12 @@ impl Decimal {
         let kept_digits =
             usize::try_from(excess).ok().and_then(|excess| self.digits.len().checked_sub(excess)).unwrap_or(0);
         let whole = Self::new(self.is_negative, self.digits.get(..kept_digits).unwrap_or_default(), -scale, scale);
-        // The last digit is not zero: the dropped part is not zero either.
+        // The digits have no trailing zeros, so the dropped part is not zero.
         whole.sum(&Self::new(self.is_negative, &[1], -scale, scale))
     }
 
-    /// Returns the nearest float as the Go library computes it: with two roundings.
+    /// Returns an approximation of the number as a float. Like the Go library, it rounds twice, so the result may not
+    /// be the nearest float.
     pub(super) fn approximate(&self) -> f64 {
         let mut text = String::with_capacity(self.digits.len() + 24);
         text.push_str(if self.is_negative { "-0" } else { "0" });

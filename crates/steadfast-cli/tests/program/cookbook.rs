@@ -1,4 +1,4 @@
-//! The recipes of docs/cookbook.md, each run against an API server and its real target.
+//! The recipes of docs/cookbook.md, each run against an API server and, if it feeds a mirror, its real target.
 
 #![expect(clippy::needless_pass_by_value, reason = "the values are written in place")]
 
@@ -46,8 +46,8 @@ fn recipe(name: &str) -> String {
     text
 }
 
-/// Runs a recipe in `folder` until `is_reached`, with the `replacements` of its targets. Returns the RBAC manifests of
-/// the recipe.
+/// Runs a recipe in `folder` until `is_reached` returns true. Each of the `replacements` replaces a documented text of
+/// the recipe, such as an address. Returns the RBAC manifests of the recipe.
 fn run_recipe(
     name: &str,
     folder: &Path,

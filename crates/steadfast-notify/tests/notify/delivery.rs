@@ -118,7 +118,7 @@ pub(crate) fn plan(folder: &Folder, more: &str) -> Plan {
          [[rules]]\nname = \"r\"\nresources = [\"pods\"]\nsend = \"object.value\"\nto = [\"s\"]\n\
          [sinks.s]\nretry = {{first = \"1s\", longest = \"8s\", give_up_after = \"60s\"}}\n{more}\n[sinks.s.stdout]\n"
     );
-    // One message at a time: standard output would batch messages.
+    // An `exec` sink delivers one message at a time. A `stdout` sink would batch messages.
     let text = text.replace("[sinks.s.stdout]", "[sinks.s.exec]\ncommand = [\"none\"]");
     Plan::read(&folder.join("x.toml").display().to_string(), &text).unwrap_or_else(|problems| panic!("{problems}"))
 }
@@ -258,7 +258,8 @@ async fn full_dead_letter_file_keeps_messages_pending() {
     let fixture = Fixture::new(Folder::new("full"), "", sink);
     for name in ["a", "b", "c"] {
         fixture.accept_change(name, 1, json!(1)).await;
-        // One message becomes a dead letter after the other, because the file has space for only two letters.
+        // The pause is longer than the lifetime of a message. The messages of `a` and `b` become dead letters, and fill
+        // the file, which has space for two letters.
         sleep(Duration::from_secs(61)).await;
     }
     assert_eq!(fixture.engine.drain(DRAIN_TIMEOUT).await, 0);

@@ -18,7 +18,8 @@ fn top_level_module(file: &Path, source: &Path) -> Option<PathBuf> {
     (!matches!(name, "lib" | "main")).then(|| name.into())
 }
 
-/// Returns the imports between the top-level modules, with the importing and imported files instead of paths.
+/// Returns the imports between the top-level modules. The description of each import names the imported and the
+/// importing file.
 fn module_imports(imports: &Imports, source: &Path) -> Imports {
     let mut imports_of_modules = Imports::default();
     for (file, imported) in &imports.by_file {

@@ -241,8 +241,8 @@ async fn failing_undeclared_cache_delays_no_controller() -> Result<(), TestError
     Ok(())
 }
 
-/// A cache with a broken stream delays only those controllers that declare the cache. An earlier sync makes no
-/// difference.
+/// A cache with a broken stream delays only those controllers that declare the cache, even if the cache was synced
+/// before.
 #[tokio::test(start_paused = true)]
 async fn undeclared_cache_in_doubt_delays_no_controller() -> Result<(), TestError> {
     let fixture = fixture_with_config_maps(&["a"]).await?;
