@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Result of a scan of a watch record. Results before a fault are kept.
+/// Result of a scan of a watch record. If an error occurs, the parts that were scanned before it are kept.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct RecordScan<'a> {
     /// `type` of the record.
@@ -12,7 +12,7 @@ pub(crate) struct RecordScan<'a> {
     pub(crate) object: ObjectScan<'a>,
 }
 
-/// Result of a scan of an object. Results before a fault are kept.
+/// Result of a scan of an object. If an error occurs, the parts that were scanned before it are kept.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct ObjectScan<'a> {
     /// Range of the object; `None` if it is missing or incomplete.

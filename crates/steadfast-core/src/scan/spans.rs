@@ -10,14 +10,14 @@ use super::value_skipper::ScanError;
 /// Range of a string with its quotes; empty if the string is missing or another value.
 type StringRange = Range<usize>;
 
-/// Positions in a watch record. Results before a fault are kept.
+/// Positions in a watch record. If an error occurs, the parts that were scanned before it are kept.
 #[derive(Clone, Default)]
 pub(crate) struct RecordSpans {
     kind: StringRange,
     object: ObjectSpans,
 }
 
-/// Positions in an object. Results before a fault are kept.
+/// Positions in an object. If an error occurs, the parts that were scanned before it are kept.
 #[derive(Clone, Default)]
 pub(crate) struct ObjectSpans {
     span: Option<Range<usize>>,
