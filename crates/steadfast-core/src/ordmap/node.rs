@@ -31,7 +31,7 @@ pub(super) enum Inserted<K, V> {
     /// The key existed, and its value was replaced. Contains the previous value: always `Some`, since leaves store
     /// values as options.
     Replaced(Option<V>),
-    /// The key is new, and the node had space for it.
+    /// The key is new, and the node was not split.
     Within,
     /// The key is new, and the upper half of the node has become a separate node that starts with this key.
     Split(K, Node<K, V>),
