@@ -12,11 +12,12 @@ use pyo3::types::PyDict;
 use steadfast::{Informer, Lazy, Lookup, ObjectKey, ResourceVersion, WaitError, parse_selector};
 
 use crate::bridge::Bridge;
+use crate::durable::{DeliveryStream, DurableSettings, stats_to_python};
 use crate::errors::{self, State};
 use crate::object::{Cached, Object};
 use crate::stream::{EventStream, seconds_to_duration};
 use crate::tree::JsonTree;
-use crate::watching::{CacheView, InformerHandle, Values};
+use crate::watching::{CacheView, CheckpointUse, InformerHandle, RunningInformer, Values};
 
 /// Cache of one informer.
 #[pyclass(frozen, module = "steadfast_kube._native")]
@@ -44,6 +45,13 @@ impl Cache {
         self.bridge.check_process(py)?;
         let missing = || errors::not_synced(py, &self.informer_handle.display_name(), &self.informer_handle.state());
         self.informer_handle.view().ok_or_else(missing)
+    }
+
+    /// Returns the running informer of a synced cache.
+    fn synced_informer(&self, py: Python<'_>) -> PyResult<Arc<RunningInformer>> {
+        self.view(py)?;
+        let stopped = || errors::stopped(py, &format!("{} was stopped", self.informer_handle.display_name()));
+        self.informer_handle.running_informer().ok_or_else(stopped)
     }
 
     /// Parses a key. A name without a namespace belongs to the informer's namespace, or to no namespace.
@@ -201,6 +209,42 @@ impl Cache {
     fn stream(&self, py: Python<'_>) -> PyResult<EventStream> {
         self.bridge.check_process(py)?;
         Ok(EventStream::new(self.bridge.clone(), self.informer_handle.clone()))
+    }
+
+    /// Registers a durable handler.
+    fn durable(
+        &self,
+        py: Python<'_>,
+        name: String,
+        concurrency: usize,
+        ack_timeout: Option<f64>,
+    ) -> PyResult<DeliveryStream> {
+        self.bridge.check_process(py)?;
+        if self.informer_handle.settings.checkpoint == CheckpointUse::Never {
+            let message = format!(
+                "{} has no checkpoint for the pending events of a durable handler; open the informers with \
+                 `Informers(checkpoint=…)`, and watch without `checkpoint=False`",
+                self.informer_handle.display_name()
+            );
+            return Err(errors::checkpoint(py, &message));
+        }
+        let settings = DurableSettings { name, concurrency, ack_timeout };
+        DeliveryStream::new(py, self.bridge.clone(), self.informer_handle.clone(), settings)
+    }
+
+    /// Counters of the durable handlers by name, also of handlers that this run has not registered.
+    fn durable_handlers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let handlers = PyDict::new(py);
+        for (name, stats) in self.synced_informer(py)?.informer.durable_handlers() {
+            handlers.set_item(&*name, stats_to_python(py, stats)?)?;
+        }
+        Ok(handlers)
+    }
+
+    /// Removes a durable handler with its pending deliveries, and returns true if it existed.
+    fn drop_durable(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
+        let running_informer = self.synced_informer(py)?;
+        Ok(py.detach(move || running_informer.informer.drop_durable(name)))
     }
 
     #[pyo3(signature = (timeout=None, blocking=false))]

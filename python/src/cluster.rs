@@ -1,12 +1,17 @@
 //! Connection to a cluster and its informers.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use steadfast::{Connection, Scope, parse_selector};
+use steadfast::unstable::checkpoint_released;
+use steadfast::{Checkpoint, Connection, Scope, parse_selector};
 
 use crate::bridge::Bridge;
 use crate::cache::Cache;
@@ -18,7 +23,10 @@ use crate::logs;
 use crate::path::Path;
 use crate::recorder::Recorder;
 use crate::session::{ConnectionTarget, Session};
-use crate::watching::{InformerHandle, InformerSettings};
+use crate::watching::{CheckpointUse, InformerHandle, InformerSettings};
+
+/// Maximum time until the last changes are written to the checkpoint after the close.
+const CHECKPOINT_RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connection to one cluster, with the thread that serves Python.
 #[pyclass(frozen, module = "steadfast_kube._native")]
@@ -32,6 +40,8 @@ struct ClusterState {
     session: Option<Arc<Session>>,
     informer_handles: Vec<Arc<InformerHandle>>,
     is_closed: bool,
+    /// Release of the checkpoint after the close, with the session whose threads write to it.
+    checkpoint_release: Option<(BoxFuture<'static, ()>, Arc<Session>)>,
 }
 
 #[pymethods]
@@ -43,27 +53,35 @@ impl Cluster {
         Ok(Self { bridge: Bridge::start()?, state: Arc::default() })
     }
 
-    /// Opens the connection: reads the kubeconfig, and runs its credential plugin. The first request dials.
-    #[pyo3(signature = (kubeconfig=None, context=None, url=None, token=None, blocking=false))]
+    /// Opens the connection: reads the kubeconfig, and runs its credential plugin. The first request dials. Then opens the
+    /// checkpoint.
+    #[pyo3(signature = (kubeconfig=None, context=None, url=None, token=None, checkpoint=None, blocking=false))]
+    #[allow(clippy::too_many_arguments, reason = "the Python part passes all settings in one call")]
     fn connect(
         &self,
         py: Python<'_>,
-        kubeconfig: Option<std::path::PathBuf>,
+        kubeconfig: Option<PathBuf>,
         context: Option<String>,
         url: Option<String>,
         token: Option<String>,
+        checkpoint: Option<PathBuf>,
         blocking: bool,
     ) -> PyResult<Py<PyAny>> {
         let state = self.state.clone();
         let target = ConnectionTarget { kubeconfig, context, url, token };
         let work = async move {
-            let connection: Connection = target.connect().await?;
-            state.lock().session = Some(Arc::new(Session::new(connection)));
-            Ok::<_, String>(())
+            let connection: Connection = target.connect().await.map_err(ConnectFailure::Config)?;
+            let checkpoint = match checkpoint {
+                Some(path) => Some(open_checkpoint(path).await.map_err(ConnectFailure::Checkpoint)?),
+                None => None,
+            };
+            state.lock().session = Some(Arc::new(Session::new(connection, checkpoint)));
+            Ok(())
         };
         self.bridge.run(py, blocking, work, |py, result| match result {
             Ok(()) => Ok(py.None()),
-            Err(message) => Err(errors::config(py, &message)),
+            Err(ConnectFailure::Config(message)) => Err(errors::config(py, &message)),
+            Err(ConnectFailure::Checkpoint(message)) => Err(errors::checkpoint(py, &message)),
         })
     }
 
@@ -80,7 +98,7 @@ impl Cluster {
     }
 
     /// Requests an informer. It starts after the discovery of its resource.
-    #[pyo3(signature = (kind, namespace, labels, fields, indexes, managed_fields, protobuf, memory_limit))]
+    #[pyo3(signature = (kind, namespace, labels, fields, indexes, managed_fields, protobuf, memory_limit, checkpoint))]
     #[allow(clippy::too_many_arguments, reason = "the Python part passes all settings in one call")]
     fn watch(
         &self,
@@ -93,6 +111,7 @@ impl Cluster {
         managed_fields: bool,
         protobuf: bool,
         memory_limit: Option<usize>,
+        checkpoint: Option<bool>,
     ) -> PyResult<Cache> {
         self.bridge.check_process(py)?;
         let mut scope = namespace.map_or_else(Scope::all, Scope::namespace);
@@ -106,9 +125,16 @@ impl Cluster {
         }
         let parse = |(name, path): (String, String)| Path::parse(&path).map(|path| (name, path));
         let indexes = indexes.into_iter().map(parse).collect::<Result<_, _>>().map_err(PyValueError::new_err)?;
-        let settings = InformerSettings { name: kind, scope, indexes, managed_fields, protobuf, memory_limit };
-        let informer_handle = InformerHandle::new(settings);
         let session = self.session(py)?;
+        let checkpoint = match checkpoint {
+            _ if session.checkpoint.lock().is_none() => CheckpointUse::Never,
+            None => CheckpointUse::ByDefault,
+            Some(true) => CheckpointUse::Requested,
+            Some(false) => CheckpointUse::Never,
+        };
+        let settings =
+            InformerSettings { name: kind, scope, indexes, managed_fields, protobuf, memory_limit, checkpoint };
+        let informer_handle = InformerHandle::new(settings);
         {
             let mut state = self.state.lock();
             state.informer_handles.retain(|informer_handle| !informer_handle.is_ended());
@@ -233,9 +259,29 @@ impl Cluster {
             }
             if let Some(session) = session {
                 session.factory.shutdown();
+                if let Some(checkpoint) = session.checkpoint.lock().take() {
+                    let release = checkpoint_released(checkpoint).boxed();
+                    self.state.lock().checkpoint_release = Some((release, session.clone()));
+                }
             }
         });
         Ok(())
+    }
+
+    /// Waits after `close` until the last changes and acknowledgements are written, and the checkpoint is unlocked.
+    #[pyo3(signature = (blocking=false))]
+    fn checkpoint_released(&self, py: Python<'_>, blocking: bool) -> PyResult<Py<PyAny>> {
+        let release = self.state.lock().checkpoint_release.take();
+        let work = async move {
+            let Some((release, _session)) = release else { return };
+            if tokio::time::timeout(CHECKPOINT_RELEASE_TIMEOUT, release).await.is_err() {
+                tracing::warn!(
+                    "the last changes were not written to the checkpoint within {CHECKPOINT_RELEASE_TIMEOUT:?}; \
+                     unwritten acknowledgements are lost, so that their events are delivered again"
+                );
+            }
+        };
+        self.bridge.run(py, blocking, work, |py, ()| Ok(py.None()))
     }
 }
 
@@ -259,5 +305,18 @@ impl Drop for Cluster {
         // A forked child has no threads of the library, and must not wait for them: their values are leaked.
         std::mem::forget(state.session.take());
         std::mem::forget(std::mem::take(&mut state.informer_handles));
+        std::mem::forget(state.checkpoint_release.take());
     }
+}
+
+/// Failure to open a connection with its checkpoint.
+enum ConnectFailure {
+    Config(String),
+    Checkpoint(String),
+}
+
+/// Opens the checkpoint on a thread where blocking delays no other task.
+async fn open_checkpoint(path: PathBuf) -> Result<Checkpoint, String> {
+    let opened = tokio::task::spawn_blocking(move || Checkpoint::open(path)).await;
+    opened.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
 }

@@ -76,6 +76,11 @@ pub(crate) fn config(py: Python<'_>, message: &str) -> PyErr {
     exception!(py, "ConfigError", (message,))
 }
 
+/// Error of a checkpoint file, or of an informer or durable handler that cannot use it.
+pub(crate) fn checkpoint(py: Python<'_>, message: &str) -> PyErr {
+    exception!(py, "CheckpointError", (message,))
+}
+
 pub(crate) fn undecodable(py: Python<'_>, key: &ObjectKey, version: &ResourceVersion, reason: Option<&str>) -> PyErr {
     let message = match reason {
         Some(reason) => format!("{key} cannot be decoded: {reason}"),

@@ -5,6 +5,8 @@ mod cache;
 mod client;
 mod cluster;
 mod controller;
+mod delivery;
+mod durable;
 mod election;
 mod errors;
 mod logs;
@@ -27,6 +29,10 @@ mod _native {
     use crate::cluster::Cluster;
     #[pymodule_export]
     use crate::controller::Controller;
+    #[pymodule_export]
+    use crate::delivery::Delivery;
+    #[pymodule_export]
+    use crate::durable::DeliveryStream;
     #[pymodule_export]
     use crate::election::{Election, Term};
     #[pymodule_export]

@@ -8,7 +8,7 @@ use kube::Config;
 use steadfast::connection::{ConnectError, KubeconfigFiles};
 use steadfast::unstable::catalog::{Catalog, NotFound, ServedResource, fetch_catalog};
 use steadfast::unstable::cause::root_cause;
-use steadfast::{Connection, InformerFactory};
+use steadfast::{Checkpoint, Connection, InformerFactory};
 use tokio::sync::Mutex;
 
 /// Age at which the catalog is fetched again for a name that it does not contain.
@@ -88,12 +88,19 @@ pub(crate) enum LookupFailure {
 pub(crate) struct Session {
     pub(crate) connection: Connection,
     pub(crate) factory: InformerFactory,
+    /// File of the caches; `None` also after the close.
+    pub(crate) checkpoint: parking_lot::Mutex<Option<Checkpoint>>,
     catalog: Mutex<Option<(Instant, Arc<Catalog>)>>,
 }
 
 impl Session {
-    pub(crate) fn new(connection: Connection) -> Self {
-        Self { factory: InformerFactory::new(&connection), connection, catalog: Mutex::default() }
+    pub(crate) fn new(connection: Connection, checkpoint: Option<Checkpoint>) -> Self {
+        Self {
+            factory: InformerFactory::new(&connection),
+            connection,
+            checkpoint: parking_lot::Mutex::new(checkpoint),
+            catalog: Mutex::default(),
+        }
     }
 
     /// Returns the resources of the server. `incomplete` is a catalog that does not contain the required resource.

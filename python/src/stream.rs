@@ -1,7 +1,7 @@
 //! Event stream of an informer.
 
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::bridge::Bridge;
 use crate::errors::python_class;
 use crate::object::{Cached, Kind, Object};
 use crate::tree::JsonTree;
-use crate::watching::{InformerHandle, Resource};
+use crate::watching::{InformerHandle, InformerReader, Resource};
 
 /// Events of an informer, from the library's queue for this stream.
 ///
@@ -33,7 +33,7 @@ pub(crate) struct EventStream {
 }
 
 #[derive(Default)]
-pub(crate) struct StreamState {
+struct StreamState {
     /// The informer's stream, and the resource of its objects.
     watch: Option<(Watch<Lazy<JsonTree>>, Arc<Resource>)>,
     /// Event that `ready` has taken from the queue, which has no method to peek.
@@ -70,18 +70,25 @@ impl StreamState {
     }
 
     /// Ends the stream. Events that were not read are dropped.
-    pub(crate) fn close(&mut self) {
+    fn close(&mut self) {
         self.has_ended = true;
         self.next_event = None;
         self.watch = None;
     }
 }
 
+impl InformerReader for Mutex<StreamState> {
+    fn end(&self) {
+        self.lock().close();
+    }
+}
+
 impl EventStream {
     pub(crate) fn new(bridge: Bridge, informer_handle: Arc<InformerHandle>) -> Self {
         let state = Arc::new(Mutex::new(StreamState::default()));
-        informer_handle.add_stream(&state);
-        // The subscription starts now, so that the stream includes all changes after this call. After `add_stream`, so
+        let weak: Weak<dyn InformerReader> = Arc::downgrade(&(state.clone() as Arc<dyn InformerReader>));
+        informer_handle.add_reader(weak);
+        // The subscription starts now, so that the stream includes all changes after this call. After `add_reader`, so
         // that an end of the informer in between is not missed.
         state.lock().subscribe_if_running(&informer_handle);
         Self { bridge, informer_handle, state, is_closed: watch::Sender::new(false) }
@@ -99,7 +106,7 @@ impl EventStream {
             state.poll(&mut Context::from_waker(Waker::noop()));
             state.next_event.take()
         };
-        next_event.map(|(event, resource)| to_python(py, event, &resource.kind)).transpose()
+        next_event.map(|(event, resource)| event_to_python(py, event, &resource.kind)).transpose()
     }
 
     /// Waits until an event is queued, and returns true; or returns false after the end or the timeout.
@@ -160,7 +167,8 @@ pub(crate) fn seconds_to_duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.clamp(0.0, CENTURY)).unwrap_or_default()
 }
 
-fn to_python(py: Python<'_>, event: Event<Lazy<JsonTree>>, kind: &Kind) -> PyResult<Py<PyAny>> {
+/// Converts an event of objects of `kind`.
+pub(crate) fn event_to_python(py: Python<'_>, event: Event<Lazy<JsonTree>>, kind: &Kind) -> PyResult<Py<PyAny>> {
     let object = |object: Cached| Object::new(object, kind.clone());
     let event = match event {
         Event::Added { object: added, initial } => python_class!(py, "Added")?.call1((object(added), initial))?,

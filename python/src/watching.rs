@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use kube::core::ApiResource;
 use parking_lot::Mutex;
 use steadfast::unstable::catalog::ServedResource;
 use steadfast::{Doubt, Index, IndexSnapshot, Informer, Lazy, ResourceVersion, Scope, Snapshot};
@@ -13,7 +14,6 @@ use crate::errors::State;
 use crate::object::Kind;
 use crate::path::{Path, index_values};
 use crate::session::{LookupFailure, Session};
-use crate::stream::StreamState;
 use crate::tree::{JsonTree, Node};
 
 const RETRY_INITIAL_DELAY: Duration = Duration::from_millis(250);
@@ -32,6 +32,22 @@ pub(crate) struct InformerSettings {
     pub(crate) managed_fields: bool,
     pub(crate) protobuf: bool,
     pub(crate) memory_limit: Option<usize>,
+    pub(crate) checkpoint: CheckpointUse,
+}
+
+/// Use of the checkpoint by an informer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CheckpointUse {
+    Never,
+    /// The cache is stored if the connection has a checkpoint. Secrets are not stored.
+    ByDefault,
+    /// The cache is stored, also that of Secrets.
+    Requested,
+}
+
+/// Reader of an informer's events, which the end of the informer closes.
+pub(crate) trait InformerReader: Send + Sync {
+    fn end(&self);
 }
 
 /// Informer that runs.
@@ -79,7 +95,7 @@ pub(crate) struct InformerHandle {
     pub(crate) settings: InformerSettings,
     phase: Mutex<InformerPhase>,
     discovery: Mutex<Discovery>,
-    streams: Mutex<Vec<Weak<Mutex<StreamState>>>>,
+    readers: Mutex<Vec<Weak<dyn InformerReader>>>,
     /// Counter that increases at each failed attempt, at the start and at the end of the informer.
     progress: watch::Sender<u64>,
 }
@@ -106,7 +122,7 @@ impl InformerHandle {
             settings,
             phase: Mutex::new(InformerPhase::Discovering),
             discovery: Mutex::new(discovery),
-            streams: Mutex::default(),
+            readers: Mutex::default(),
             progress: watch::Sender::new(0),
         })
     }
@@ -214,11 +230,11 @@ impl InformerHandle {
         self.progress.subscribe()
     }
 
-    /// Adds a stream, which the end of the informer closes.
-    pub(crate) fn add_stream(&self, stream: &Arc<Mutex<StreamState>>) {
-        let mut streams = self.streams.lock();
-        streams.retain(|stream| stream.strong_count() > 0);
-        streams.push(Arc::downgrade(stream));
+    /// Adds a reader, which the end of the informer closes.
+    pub(crate) fn add_reader(&self, reader: Weak<dyn InformerReader>) {
+        let mut readers = self.readers.lock();
+        readers.retain(|reader| reader.strong_count() > 0);
+        readers.push(reader);
     }
 
     /// Ends the informer, before or after its start. Readers keep the last snapshot.
@@ -244,13 +260,14 @@ impl InformerHandle {
             }
             std::mem::replace(&mut *phase, InformerPhase::Ended(ended))
         };
+        // Before the handle: a registered durable handler would keep the library's informer running.
+        let readers = std::mem::take(&mut *self.readers.lock());
+        for reader in readers.iter().filter_map(Weak::upgrade) {
+            reader.end();
+        }
         // The value is dropped after the lock is released, because dropping the last handle ends the library's
         // informer.
         drop(replaced);
-        let streams = std::mem::take(&mut *self.streams.lock());
-        for stream in streams.iter().filter_map(Weak::upgrade) {
-            stream.lock().close();
-        }
         self.notify_progress();
     }
 
@@ -286,7 +303,8 @@ impl InformerHandle {
 
     async fn attempt(&self, session: &Session) -> Result<(), LookupFailure> {
         let resource = session.resolve(&self.settings.name).await?;
-        let InformerSettings { scope, indexes, managed_fields, protobuf, memory_limit, .. } = &self.settings;
+        let InformerSettings { scope, indexes, managed_fields, protobuf, memory_limit, checkpoint, .. } =
+            &self.settings;
         if let Some(namespace) = scope.in_namespace().filter(|_| !resource.namespaced) {
             return Err(LookupFailure::Unknown(format!(
                 "{resource} are cluster-scoped and cannot be watched in namespace {namespace:?}; leave out namespace"
@@ -297,6 +315,11 @@ impl InformerHandle {
         let builder = if *managed_fields { builder.keep_managed_fields() } else { builder };
         let builder = match memory_limit {
             Some(limit) => builder.memory_limit(*limit),
+            None => builder,
+        };
+        let builder = match session.checkpoint.lock().clone().filter(|_| checkpoint.includes(&resource)) {
+            Some(file) if *checkpoint == CheckpointUse::Requested => builder.checkpoint(&file).including_secrets(),
+            Some(file) => builder.checkpoint(&file),
             None => builder,
         };
         let informer = builder.start().map_err(|error| LookupFailure::Unknown(error.to_string()))?;
@@ -313,6 +336,18 @@ impl InformerHandle {
             *phase = InformerPhase::Running(running_informer);
         }
         Ok(())
+    }
+}
+
+impl CheckpointUse {
+    /// Returns true if a cache of `resource` is stored.
+    fn includes(self, resource: &ServedResource) -> bool {
+        let ApiResource { group, plural, .. } = &resource.api_resource;
+        match self {
+            Self::Never => false,
+            Self::ByDefault => !(group.is_empty() && plural == "secrets"),
+            Self::Requested => true,
+        }
     }
 }
 

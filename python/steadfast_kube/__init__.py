@@ -15,19 +15,23 @@ from collections.abc import Sequence as _Sequence
 
 from ._client import Client
 from ._controllers import Context, Reconciler, Requeue, reconcile, run
+from ._durable import Deliveries
 from ._election import Leader, LeaderElection
 from ._informers import Events, Informer, Informers
 from ._keys import Key, Labels
-from ._native import Fields, Items, Object
+from ._native import Delivery, Fields, Items, Object
 from ._types import (
     Added,
     ApiError,
     Certainty,
+    CheckpointError,
     ConfigError,
     Conflict,
     Deleted,
     DeleteReason,
     Doubt,
+    DurablePosition,
+    DurableStats,
     Event,
     Failed,
     Forked,
@@ -60,13 +64,18 @@ __all__ = [
     "Added",
     "ApiError",
     "Certainty",
+    "CheckpointError",
     "Client",
     "ConfigError",
     "Conflict",
     "Context",
     "DeleteReason",
     "Deleted",
+    "Deliveries",
+    "Delivery",
     "Doubt",
+    "DurablePosition",
+    "DurableStats",
     "Event",
     "Events",
     "Failed",

@@ -10,10 +10,11 @@ from typing import Generic, Optional, TypeVar, Union
 
 from ._client import Client
 from ._controllers import Controller, Reconciler, run_all
+from ._durable import ACK_TIMEOUT, CONCURRENCY, Deliveries, open_stream
 from ._election import LeaderElection
 from ._keys import Key, Labels, index_paths, key_text, selector_text
 from ._native import Cache, Cluster, EventStream, Object
-from ._types import Event, Freshness, Stopped, StoppedError
+from ._types import DurableStats, Event, Freshness, Stopped, StoppedError
 from ._written import WrittenObject, written_object
 
 __all__ = ["Events", "Informer", "Informers", "ReadOnlyInformer"]
@@ -98,6 +99,18 @@ class ReadOnlyInformer(Mapping[str, Object]):
     def index_counts(self, index: str) -> dict[str, int]:
         """Returns the values of an index, with the number of objects of each."""
         return self._cache.index_counts(index)
+
+    def durable_handlers(self) -> dict[str, DurableStats]:
+        """Returns the counters of the durable handlers by name, also of handlers that only an earlier run has used."""
+        return self._cache.durable_handlers()
+
+    def drop_durable(self, name: str) -> bool:
+        """Removes a durable handler with all its pending deliveries. Returns true if it existed.
+
+        Use this for a handler that the program no longer has. Without the removal, each object that changes keeps one
+        pending delivery for the handler. A later handler of this name starts with all objects.
+        """
+        return self._cache.drop_durable(name)
 
     def stop(self) -> None:
         """Stops the informer and its streams. The last state of the cache stays readable, with the freshness `Stopped`."""
@@ -196,6 +209,23 @@ class Informer(ReadOnlyInformer):
         """Returns the events of the informer, starting with its cached objects."""
         return Events(self._cache.stream())
 
+    def durable(
+        self, name: str, *, concurrency: int = CONCURRENCY, ack_timeout: Optional[float] = ACK_TIMEOUT
+    ) -> Deliveries:
+        """Returns the events of a durable handler, each delivered until it is acknowledged, also after a restart.
+
+        The checkpoint of the informers stores the pending deliveries under `name`, of 1 to 63 bytes, which must be the
+        same in each run of the program. A new handler first receives all cached objects.
+
+        At most `concurrency` deliveries, each of another object, are queued or unacknowledged; the default is 16. A
+        delivery that is not acknowledged within `ack_timeout` seconds after its read has failed; the default is 60.
+        A failed delivery is repeated after a random delay below a maximum. The maximum grows from 0.5 s to 60 s.
+
+        Raises `CheckpointError` if the informer has no checkpoint, or if another stream uses the name, and `ValueError`
+        for an invalid name. An informer that has not started raises the last two errors at the first read.
+        """
+        return Deliveries(open_stream(self._cache, name, concurrency, ack_timeout))
+
     async def wait_for(self, resource_version: Union[str, int], timeout: Optional[float] = 30) -> None:
         """Waits until the cache has reached a version, so that later reads see that write.
 
@@ -236,12 +266,14 @@ class InformersBase(Generic[T]):
         token: Optional[str] = None,
         kubeconfig: Optional[Union[str, os.PathLike[str]]] = None,
         context: Optional[str] = None,
+        checkpoint: Optional[Union[str, os.PathLike[str]]] = None,
     ) -> None:
         if url is not None and (kubeconfig is not None or context is not None):
             raise ValueError("url cannot be combined with kubeconfig or context")
         if token is not None and url is None:
             raise ValueError("token needs url; a kubeconfig contains its own credentials")
         self._settings = (None if kubeconfig is None else os.fspath(kubeconfig), context, url, token)
+        self._checkpoint = None if checkpoint is None else os.fspath(checkpoint)
         self._cluster: Optional[Cluster] = None
         self._informers: list[tuple[Cache, T]] = []
 
@@ -274,6 +306,7 @@ class InformersBase(Generic[T]):
         managed_fields: bool = False,
         protobuf: bool = False,
         memory_limit: Optional[int] = None,
+        checkpoint: Optional[bool] = None,
     ) -> T:
         """Returns an informer, which starts in the background.
 
@@ -284,7 +317,12 @@ class InformersBase(Generic[T]):
         `managed_fields` keeps `metadata.managedFields`. `protobuf` transfers objects of built-in kinds in half of the
         bytes; fields that Kubernetes added after version 1.37 are then missing. `memory_limit` is the maximum size of the
         cached objects in bytes: a list or change that exceeds it is rejected, and `freshness` is `Failed`.
+
+        If the informers have a `checkpoint`, it stores the cache of each kind except Secrets. `checkpoint=True` also
+        stores Secrets, unencrypted, and `checkpoint=False` stores nothing.
         """
+        if checkpoint and self._checkpoint is None:
+            raise ValueError("checkpoint=True needs a file: Informers(checkpoint=…)")
         cache = self._open_cluster().watch(
             kind,
             namespace,
@@ -294,6 +332,7 @@ class InformersBase(Generic[T]):
             managed_fields,
             protobuf,
             memory_limit,
+            checkpoint,
         )
         informer = self._wrap(cache)
         self._informers = [entry for entry in self._informers if not entry[0].ended]
@@ -304,10 +343,12 @@ class InformersBase(Generic[T]):
         """Returns the caches whose scope may contain a written object."""
         return [cache for cache, _ in self._informers if write.concerns(cache.resource, cache.namespace)]
 
-    def _close(self) -> None:
+    def _close(self) -> Optional[Cluster]:
+        """Stops all informers, and returns the closed connection."""
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
             cluster.close()
+        return cluster
 
 
 class Informers(InformersBase[Informer]):
@@ -316,6 +357,10 @@ class Informers(InformersBase[Informer]):
     Without arguments, the server is that of kubectl: the kubeconfigs in `KUBECONFIG`, `~/.kube/config`, or the service
     account of the pod. `kubeconfig` is a file and `context` the name of one of its contexts. `url` is the URL of a
     server without a kubeconfig, such as one of `steadfast_kube.testing`, and `token` its bearer token.
+
+    `checkpoint` is a file that stores the caches, so that a restarted program has them immediately and resumes the
+    watches without a list. It serves one program and one server. The start raises `CheckpointError` if another process
+    uses the file, or if it cannot be opened.
     """
 
     def _wrap(self, cache: Cache) -> Informer:
@@ -326,12 +371,14 @@ class Informers(InformersBase[Informer]):
             raise RuntimeError("these informers are open already")
         cluster = Cluster()
         kubeconfig, context, url, token = self._settings
-        await cluster.connect(kubeconfig, context, url, token)
+        await cluster.connect(kubeconfig, context, url, token, self._checkpoint)
         self._cluster = cluster
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._close()
+        cluster = self._close()
+        if cluster is not None and self._checkpoint is not None:
+            await cluster.checkpoint_released()
 
     async def synced(self, timeout: Optional[float] = None) -> None:
         """Waits until all informers are synced, at most `timeout` seconds. Raises the first `NotSynced`."""

@@ -1,10 +1,10 @@
-"""Native part of the package. Only `Object`, `Fields` and `Items` are public, under `steadfast_kube`."""
+"""Native part of the package. Only `Object`, `Fields`, `Items` and `Delivery` are public, under `steadfast_kube`."""
 
 import os
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Literal, Optional, TypeVar, Union, overload
 
-from ._types import Event, Freshness
+from ._types import DurableStats, Event, Freshness
 
 T = TypeVar("T")
 
@@ -78,6 +78,53 @@ class EventStream:
     def ended(self) -> bool: ...
     def close(self) -> None: ...
 
+class Delivery:
+    """An event that is delivered until it is acknowledged, also after a restart of the program.
+
+    A delivery that is dropped without an acknowledgement has failed, like one whose timeout has expired.
+    """
+
+    @property
+    def id(self) -> str:
+        """The identifier of the event: `<UID>@<version>`, with the suffix `-gone` for a deletion.
+
+        Each delivery of this event has the same identifier, also after a restart, and no other event of the handler
+        has it. After a restore of the server from a backup, identifiers can repeat.
+        """
+
+    @property
+    def event(self) -> Event:
+        """The change since the last acknowledged event of the object."""
+
+    @property
+    def failures(self) -> int:
+        """The number of failed deliveries of this event in this run of the program."""
+
+    def ack(self) -> bool:
+        """Acknowledges the event. The next event of the object can follow.
+
+        The acknowledgement is written to the checkpoint within about 50 ms, and before the end of the block of the
+        informers. After a crash in between, the event is delivered again.
+
+        Returns false if the delivery has ended: by `fail`, by its timeout or by the end of the informer. The event is
+        then delivered again.
+        """
+
+    def fail(self, reason: str = ...) -> None:
+        """Ends the delivery without an acknowledgement, and logs `reason`. The event is delivered again after a backoff."""
+
+class DeliveryStream:
+    def take(self) -> Optional[Delivery]: ...
+    @overload
+    def ready(self, timeout: Optional[float] = None, blocking: Literal[False] = False) -> Awaitable[bool]: ...
+    @overload
+    def ready(self, timeout: Optional[float] = None, *, blocking: Literal[True]) -> bool: ...
+    @property
+    def ended(self) -> bool: ...
+    def stats(self) -> Optional[DurableStats]: ...
+    def position(self) -> Optional[tuple[str, Optional[str]]]: ...
+    def close(self) -> None: ...
+
 class Cache:
     @property
     def name(self) -> str: ...
@@ -98,6 +145,9 @@ class Cache:
     def by(self, index: str, value: str) -> list[Object]: ...
     def index_counts(self, index: str) -> dict[str, int]: ...
     def stream(self) -> EventStream: ...
+    def durable(self, name: str, concurrency: int, ack_timeout: Optional[float]) -> DeliveryStream: ...
+    def durable_handlers(self) -> dict[str, DurableStats]: ...
+    def drop_durable(self, name: str) -> bool: ...
     @overload
     def synced(self, timeout: Optional[float] = None, blocking: Literal[False] = False) -> Awaitable[None]: ...
     @overload
@@ -128,6 +178,7 @@ class Cluster:
         context: Optional[str] = None,
         url: Optional[str] = None,
         token: Optional[str] = None,
+        checkpoint: Optional[str] = None,
         blocking: Literal[False] = False,
     ) -> Awaitable[None]: ...
     @overload
@@ -137,6 +188,7 @@ class Cluster:
         context: Optional[str] = None,
         url: Optional[str] = None,
         token: Optional[str] = None,
+        checkpoint: Optional[str] = None,
         *,
         blocking: Literal[True],
     ) -> None: ...
@@ -154,6 +206,7 @@ class Cluster:
         managed_fields: bool,
         protobuf: bool,
         memory_limit: Optional[int],
+        checkpoint: Optional[bool],
     ) -> Cache: ...
     @overload
     def resolve(self, kind: str, blocking: Literal[False] = False) -> Awaitable[tuple[str, str, bool]]: ...
@@ -193,6 +246,10 @@ class Cluster:
         deleted: bool,
     ) -> Controller: ...
     def close(self) -> None: ...
+    @overload
+    def checkpoint_released(self, blocking: Literal[False] = False) -> Awaitable[None]: ...
+    @overload
+    def checkpoint_released(self, *, blocking: Literal[True]) -> None: ...
 
 class Election:
     @property

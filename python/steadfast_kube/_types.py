@@ -13,11 +13,14 @@ __all__ = [
     "Added",
     "ApiError",
     "Certainty",
+    "CheckpointError",
     "ConfigError",
     "Conflict",
     "DeleteReason",
     "Deleted",
     "Doubt",
+    "DurablePosition",
+    "DurableStats",
     "Event",
     "Failed",
     "Forked",
@@ -114,6 +117,39 @@ class Deleted:
 
 Event = Union[Added, Updated, Deleted]
 """An event of a stream."""
+
+
+# Durable handlers
+
+
+@dataclass(frozen=True)
+class DurableStats:
+    """Counters of a durable handler in this run of the program.
+
+    `acknowledged` and `failed` are deliveries. `unrecorded` counts events that were delivered although the checkpoint
+    could not be written. `pending` is the number of objects with a pending delivery, and `running` the number of
+    deliveries that are queued or not acknowledged. `is_registered` is false for a handler that only an earlier run has
+    used; its deliveries stay pending.
+    """
+
+    acknowledged: int
+    failed: int
+    unrecorded: int
+    pending: int
+    running: int
+    is_registered: bool
+
+
+@dataclass(frozen=True)
+class DurablePosition:
+    """The acknowledged changes of a durable handler, as versions.
+
+    Every change up to `reached` is acknowledged or pending. `first_pending` is the lowest version that is not
+    acknowledged, or a lower version; `None` if every change up to `reached` is acknowledged.
+    """
+
+    reached: str
+    first_pending: Optional[str]
 
 
 # Freshness
@@ -218,6 +254,10 @@ class SteadfastError(Exception):
 
 class ConfigError(SteadfastError):
     """The kubeconfig or another setting cannot be used."""
+
+
+class CheckpointError(SteadfastError):
+    """The checkpoint cannot be opened, or an informer or a durable handler cannot use it."""
 
 
 class NotSynced(SteadfastError):

@@ -20,13 +20,14 @@ import time
 from collections.abc import Callable
 from typing import Optional, TypeVar, Union
 
+from ._durable import ACK_TIMEOUT, CONCURRENCY, DeliveriesBase, open_stream
 from ._informers import InformersBase, ReadOnlyInformer
 from ._keys import Key, Labels
-from ._native import Cache, Cluster, EventStream
+from ._native import Cache, Cluster, Delivery, DeliveryStream, EventStream
 from ._types import Event, Stopped, StoppedError
 from ._written import written_object
 
-__all__ = ["Events", "Informer", "Informers", "Key", "Labels"]
+__all__ = ["Deliveries", "Events", "Informer", "Informers", "Key", "Labels"]
 
 T = TypeVar("T")
 
@@ -63,6 +64,35 @@ class Events:
         self._stream.close()
 
 
+class Deliveries(DeliveriesBase):
+    """Deliveries of a durable handler, as an iterator that waits.
+
+    With `timeout`, the iteration ends after that number of seconds without a delivery; a later iteration continues.
+    Several threads can read a stream.
+    """
+
+    def __init__(self, stream: DeliveryStream, timeout: Optional[float]) -> None:
+        super().__init__(stream)
+        self._timeout = timeout
+
+    def __iter__(self) -> Deliveries:
+        return self
+
+    def __next__(self) -> Delivery:
+        while True:
+            delivery = self._stream.take()
+            if delivery is not None:
+                return delivery
+            if self._stream.ended or not self._stream.ready(self._timeout, blocking=True):
+                raise StopIteration
+
+    def __enter__(self) -> Deliveries:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+
 class Informer(ReadOnlyInformer):
     """A cache of the objects of one resource and scope, updated by one watch."""
 
@@ -76,6 +106,20 @@ class Informer(ReadOnlyInformer):
     def events(self, timeout: Optional[float] = None) -> Events:
         """Returns the events of the informer, starting with its cached objects."""
         return Events(self._cache.stream(), timeout)
+
+    def durable(
+        self,
+        name: str,
+        timeout: Optional[float] = None,
+        *,
+        concurrency: int = CONCURRENCY,
+        ack_timeout: Optional[float] = ACK_TIMEOUT,
+    ) -> Deliveries:
+        """Returns the events of a durable handler, each delivered until it is acknowledged, also after a restart.
+
+        `timeout` is that of `Deliveries`. The other arguments and the errors are those of the asynchronous method.
+        """
+        return Deliveries(open_stream(self._cache, name, concurrency, ack_timeout), timeout)
 
     def wait_for(self, resource_version: Union[str, int], timeout: Optional[float] = 30) -> None:
         """Waits until the cache has reached a version, so that later reads see that write.
@@ -117,12 +161,14 @@ class Informers(InformersBase[Informer]):
             raise RuntimeError("these informers are open already")
         cluster = Cluster()
         kubeconfig, context, url, token = self._settings
-        cluster.connect(kubeconfig, context, url, token, blocking=True)
+        cluster.connect(kubeconfig, context, url, token, self._checkpoint, blocking=True)
         self._cluster = cluster
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close()
+        cluster = self._close()
+        if cluster is not None and self._checkpoint is not None:
+            cluster.checkpoint_released(blocking=True)
 
     def synced(self, timeout: Optional[float] = None) -> None:
         """Waits until all informers are synced, at most `timeout` seconds. Raises the first `NotSynced`."""

@@ -21,6 +21,8 @@ def test_readme_example_runs(server: Server, number: int, tmp_path: Path, monkey
     file = tmp_path / "config"
     file.write_text(server.kubeconfig)
     monkeypatch.setenv("KUBECONFIG", str(file))
+    # The examples write to the current folder.
+    monkeypatch.chdir(tmp_path)
     source = compile(EXAMPLES[number], f"README example {number}", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     names = {"steadfast": steadfast_kube, "__name__": "example"}
 

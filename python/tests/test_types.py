@@ -28,10 +28,20 @@ PROGRAM = """
                     case steadfast.Deleted(last=last, certainty=certainty):
                         reveal: steadfast.Certainty = certainty
 
+    async def durable() -> None:
+        async with steadfast.Informers(checkpoint="cache") as informers:
+            async with informers.watch("pods").durable("registry", concurrency=4) as deliveries:
+                async for delivery in deliveries:
+                    text: str = delivery.id + delivery.event.key
+                    counts: list[int] = [delivery.failures] + [stats.pending for stats in [deliveries.stats] if stats]
+                    acknowledged: bool = delivery.ack()
+
     def other() -> None:
         with blocking.Informers() as informers:
             pods = informers.watch("pods")
             size: int = pods.until(lambda pods: len(pods), 3)
+            for delivery in pods.durable("registry", timeout=1.0, ack_timeout=None):
+                delivery.fail("a reason")
 """
 
 

@@ -96,12 +96,26 @@ impl Checkpoint {
             Err(holder) => return Err(CheckpointError::Held { path: path.to_owned(), holder }),
         };
         let database = CheckpointDatabase::open(disk(LockedFile::at(path, lock))).map_err(failed)?;
+        if let Some(reason) = &database.unreadable {
+            tracing::warn!(checkpoint = %path.display(), why = %reason, "cannot read the checkpoint; the file is renamed to *.unreadable, and a new file is created");
+        }
         Ok(Self { queue: WriteQueue::new(path.display().to_string(), database) })
     }
 
     /// Returns the statistics of writes to the file.
     pub fn stats(&self) -> CheckpointStats {
         self.queue.stats()
+    }
+
+    /// Waits until all other handles are dropped and all informers of the file have ended. Their changes are then
+    /// written, and the file is unlocked.
+    pub(crate) fn until_released(self) -> impl Future<Output = ()> + Send + 'static {
+        let mut released = self.queue.released();
+        drop(self);
+        async move {
+            // No value is sent: the wait ends when the queue is dropped.
+            while released.changed().await.is_ok() {}
+        }
     }
 
     /// Returns the path of the file, for display.

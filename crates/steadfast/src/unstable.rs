@@ -52,3 +52,11 @@ pub fn failing_checkpoint(
 ) -> Result<Checkpoint, CheckpointError> {
     Checkpoint::open_failing(path, fails)
 }
+
+/// Drops `checkpoint`, and waits until all of its other handles are dropped and all of its informers have ended.
+///
+/// Their changes are then written, and the file is unlocked.
+#[cfg(feature = "checkpoint")]
+pub fn checkpoint_released(checkpoint: Checkpoint) -> impl Future<Output = ()> + Send + 'static {
+    checkpoint.until_released()
+}

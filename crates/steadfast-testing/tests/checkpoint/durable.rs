@@ -196,6 +196,27 @@ async fn unacknowledged_deleted_object_is_delivered_as_deleted() -> Result<(), T
     Ok(())
 }
 
+/// The call of a removed handler fails after the removal.
+#[tokio::test(start_paused = true)]
+async fn event_of_removed_handler_is_delivered_to_next_handler() -> Result<(), TestError> {
+    let folder = Folder::new("durable-removed")?;
+    let server = ApiServer::builder().in_memory().start().await?;
+    server.create(&config_map("a", "1"))?;
+    let program = ProgramRun::start(&server, &folder.file(), 1).await?;
+    // The call ends by its deadline of 2 s.
+    let stuck_log = Log::default();
+    let registration = register_durable_handler(&program, &stuck_log, |_| HandlerAction::NeverReturn)?;
+    program.settle(&server).await?;
+    assert_eq!(delivered_ids(&stuck_log).len(), 1);
+    registration.remove();
+    pause(3).await;
+    let log = Log::default();
+    register_durable_handler(&program, &log, |_| HandlerAction::Acknowledge)?;
+    pause(1).await;
+    assert_eq!(delivered_ids(&log), delivered_ids(&stuck_log));
+    Ok(())
+}
+
 #[tokio::test(start_paused = true)]
 async fn failing_handler_delays_only_its_object() -> Result<(), TestError> {
     let folder = Folder::new("isolated")?;

@@ -83,7 +83,6 @@ impl CheckpointDatabase {
                 // Renamed, not deleted, so that the file can be examined.
                 disk.set_aside()?;
                 let database = database(&*disk).map_err(io::Error::from)?;
-                tracing::warn!(why = %reason, "cannot read the checkpoint; the file is renamed to *.unreadable, and a new file is created");
                 (database, Some(reason))
             }
         };

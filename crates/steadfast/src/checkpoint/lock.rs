@@ -3,11 +3,14 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::process;
 
 /// Lock of a checkpoint, held until it is dropped.
 #[derive(Debug)]
 pub(super) struct Lock {
-    _file: File,
+    file: File,
+    /// Process that has taken the lock.
+    process: u32,
 }
 
 impl Lock {
@@ -33,14 +36,25 @@ impl Lock {
         file.set_len(0)?;
         file.rewind()?;
         writeln!(file, "{}", this_program())?;
-        Ok(Ok(Self { _file: file }))
+        Ok(Ok(Self { file, process: process::id() }))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A forked child has the lock in common with this process and would keep it, so the end of the file's use is not
+        // enough. The child itself must not unlock the file of its parent.
+        if self.process == process::id() {
+            // After an error the lock ends with the last process.
+            let _ = self.file.unlock();
+        }
     }
 }
 
 fn this_program() -> String {
     let program = std::env::current_exe().ok();
     let name = program.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
-    format!("process {} ({})", std::process::id(), name.as_deref().unwrap_or("a program without a name"))
+    format!("process {} ({})", process::id(), name.as_deref().unwrap_or("a program without a name"))
 }
 
 /// Returns the path of the checkpoint at `path` with `suffix` appended.

@@ -21,6 +21,8 @@ pub(super) struct WriteQueue {
     /// Notified when an informer attaches, and when a durable handler has rows to write.
     pub(super) wake_writer: Notify,
     counts: Mutex<CheckpointStats>,
+    /// Notifies its receivers when the queue is dropped. The last field, so that the file is unlocked before.
+    released: watch::Sender<()>,
 }
 
 #[derive(Default)]
@@ -81,7 +83,13 @@ impl WriteQueue {
             state: Mutex::default(),
             wake_writer: Notify::new(),
             counts: Mutex::default(),
+            released: watch::Sender::new(()),
         })
+    }
+
+    /// Returns a receiver that is closed when the queue is dropped.
+    pub(super) fn released(&self) -> watch::Receiver<()> {
+        self.released.subscribe()
     }
 
     pub(super) fn display_path(&self) -> &str {

@@ -287,7 +287,14 @@ impl<K: Send + Sync + 'static> Durable<K> {
     fn schedule_retry(self: &Arc<Self>, key: ObjectKey, due: &DueEvent<Object<K>>, reason: &str) {
         let delay = {
             let mut state = self.lock();
-            let Some(calls) = state.calls.clone().filter(|_| !state.is_closed) else { return };
+            let Some(calls) = state.calls.clone() else {
+                // The handler was removed during the call. The next handler of this name receives the event.
+                state.ready.push_back(key);
+                return;
+            };
+            if state.is_closed {
+                return;
+            }
             let State { failures, random, .. } = &mut *state;
             failures.entry(key.clone()).or_insert_with(|| Backoff::new(calls.backoff)).fail(random)
         };
