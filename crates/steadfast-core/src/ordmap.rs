@@ -90,7 +90,7 @@ impl<K: Ord + Clone, V: Clone> OrdMap<K, V> {
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         match Node::insert(&mut self.root, key, value) {
             Inserted::Replaced(before) => return before,
-            Inserted::Within => {}
+            Inserted::Added => {}
             Inserted::Split(separator, right) => {
                 let children = vec![self.root.clone(), Arc::new(right)];
                 self.root = Arc::new(Node::Inner(Inner { separators: Arc::new([separator]), children }));

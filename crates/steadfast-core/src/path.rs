@@ -49,7 +49,7 @@ fn walk(cursor: &mut Cursor<'_>, names: &[Box<str>], found: &mut Option<Range<us
         return Ok(());
     };
     cursor.members(|cursor, member| {
-        if member.name.find(|read| (read == name.as_bytes()).then_some(())).is_some() {
+        if member.name.parse_with(|read| (read == name.as_bytes()).then_some(())).is_some() {
             // For duplicate names, the last value counts, as in a full decode.
             *found = None;
             walk(cursor, inner, found)

@@ -71,7 +71,7 @@ pub fn list_item(
             (scan, Ok(())) => read_object((encoding, None), item.bytes(), None, &scan, expected_kind),
             (scan, Err(fault)) => Err(record_error(None, &scan, fault.into(), expected_kind)),
         },
-        Encoding::Protobuf => match protobuf::scan::object(item.bytes()) {
+        Encoding::Protobuf => match protobuf::scan::scan_object_bytes(item.bytes()) {
             (scan, Ok(())) => read_object((encoding, item.message()), item.bytes(), None, &scan, expected_kind),
             (scan, Err(fault)) => Err(record_error(None, &scan, fault.into(), expected_kind)),
         },

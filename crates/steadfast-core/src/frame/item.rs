@@ -30,7 +30,7 @@ impl Item {
     }
 
     /// Returns the object at `at` of `chunk`, if it ends within the chunk and within `limit` bytes, and is valid JSON.
-    pub(super) fn object(chunk: &Bytes, at: usize, limit: usize) -> Option<Self> {
+    pub(super) fn scan_in_chunk(chunk: &Bytes, at: usize, limit: usize) -> Option<Self> {
         let rest = &chunk[at..];
         let (length, spans) = ObjectSpans::scan_first(&rest[..rest.len().min(limit)])?;
         Some(Self { bytes: chunk.slice(at..at + length), spans: Some(spans), message: None })

@@ -282,7 +282,9 @@ impl ListFramer {
     fn object(&mut self) -> Result<Option<ListPart>, FrameError> {
         // Fast path: the item ends within the chunk, so a single pass finds its end and its
         // identity.
-        let Some(item) = Item::object(&self.chunk, self.at, self.limit) else { return self.start(ValueRole::Item) };
+        let Some(item) = Item::scan_in_chunk(&self.chunk, self.at, self.limit) else {
+            return self.start(ValueRole::Item);
+        };
         self.at += item.len();
         self.state = State::ItemEnd;
         Ok(Some(ListPart::Item(item)))

@@ -32,7 +32,7 @@ pub(super) enum Inserted<K, V> {
     /// values as options.
     Replaced(Option<V>),
     /// The key is new, and the node was not split.
-    Within,
+    Added,
     /// The key is new, and the upper half of the node has become a separate node that starts with this key.
     Split(K, Node<K, V>),
 }
@@ -106,7 +106,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
                 };
                 if leaf.len() < MAX_NODE_LENGTH {
                     leaf.insert(at, key, value);
-                    return Inserted::Within;
+                    return Inserted::Added;
                 }
                 let mut right = leaf.split();
                 // The upper half moved to the right leaf, so higher positions belong there.
@@ -123,7 +123,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
                 inner.insert(at, &separator, Arc::new(right));
                 match inner.split() {
                     Some((separator, right)) => Inserted::Split(separator, Self::Inner(right)),
-                    None => Inserted::Within,
+                    None => Inserted::Added,
                 }
             }
         }
@@ -149,7 +149,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
                 let removed = Self::remove(&mut inner.children[at], key);
                 // A sparse node merges with a neighbour, or takes some of the neighbour's entries.
                 if inner.children[at].len() < MIN_NODE_LENGTH {
-                    inner.fill(at);
+                    inner.merge_with_neighbour(at);
                 }
                 removed
             }
@@ -177,13 +177,13 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
 impl<K: Ord + Clone, V: Clone> Inner<K, V> {
     /// Inserts a child after the one at `at`.
     fn insert(&mut self, at: usize, separator: &K, right: Arc<Node<K, V>>) {
-        let (before, behind) = self.separators.split_at(at);
-        self.separators = before.iter().chain([separator]).chain(behind).cloned().collect();
+        let (before, after) = self.separators.split_at(at);
+        self.separators = before.iter().chain([separator]).chain(after).cloned().collect();
         self.children.insert(at + 1, right);
     }
 
-    /// Fills the child at `at`, which has become small, from a neighbour.
-    fn fill(&mut self, at: usize) {
+    /// Merges the child at `at`, which has become small, with a neighbour. Splits the result if it exceeds one node.
+    fn merge_with_neighbour(&mut self, at: usize) {
         // Only a root can have a single child, and that root is then removed.
         let Some(last) = self.separators.len().checked_sub(1) else { return };
         let left = at.min(last);

@@ -23,7 +23,7 @@ pub(crate) mod numbers {
 
 /// Scans the object `bytes`, with or without its envelope. If an error occurs, the parts that were scanned before it
 /// are still returned.
-pub(crate) fn object(bytes: &[u8]) -> (ObjectScan<'_>, Result<(), WireError>) {
+pub(crate) fn scan_object_bytes(bytes: &[u8]) -> (ObjectScan<'_>, Result<(), WireError>) {
     let mut found = ObjectScan::default();
     let scanned = scan_object(Reader::new(bytes), &mut found);
     (found, scanned)
@@ -57,18 +57,18 @@ fn metadata(mut message: Reader<'_>) -> Result<Metadata<'_>, WireError> {
         let offset = message.at();
         let Some(Tag { number, wire }) = message.tag()? else { return Ok(found) };
         match number {
-            numbers::NAME => set(&mut found.name, message.delimited(wire)?)?,
-            numbers::NAMESPACE => set(&mut found.namespace, message.delimited(wire)?)?,
-            numbers::UID => set(&mut found.uid, message.delimited(wire)?)?,
-            numbers::VERSION => set(&mut found.version, message.delimited(wire)?)?,
-            numbers::ANNOTATIONS => skip_repeated(&mut found.annotations, offset, &mut message, number)?,
-            numbers::MANAGED_FIELDS => skip_repeated(&mut found.managed_fields, offset, &mut message, number)?,
+            numbers::NAME => set_once(&mut found.name, message.delimited(wire)?)?,
+            numbers::NAMESPACE => set_once(&mut found.namespace, message.delimited(wire)?)?,
+            numbers::UID => set_once(&mut found.uid, message.delimited(wire)?)?,
+            numbers::VERSION => set_once(&mut found.version, message.delimited(wire)?)?,
+            numbers::ANNOTATIONS => store_range(&mut found.annotations, offset, &mut message, number)?,
+            numbers::MANAGED_FIELDS => store_range(&mut found.managed_fields, offset, &mut message, number)?,
             _ => message.skip(wire)?,
         }
     }
 }
 
-fn set<'a>(text: &mut Option<Cow<'a, str>>, found: Reader<'a>) -> Result<(), WireError> {
+fn set_once<'a>(text: &mut Option<Cow<'a, str>>, found: Reader<'a>) -> Result<(), WireError> {
     match text.replace(lossy_text(found.rest())) {
         None => Ok(()),
         Some(_) => Err(WireError { at: found.at() }),
@@ -77,7 +77,7 @@ fn set<'a>(text: &mut Option<Cow<'a, str>>, found: Reader<'a>) -> Result<(), Wir
 
 /// Skips the fields with the number `number`, and stores their position in `range`. Returns an error if they are not
 /// adjacent.
-fn skip_repeated(
+fn store_range(
     range: &mut Option<Range<usize>>,
     offset: usize,
     message: &mut Reader<'_>,
@@ -103,7 +103,7 @@ fn scan_record<'a>(frame: &'a [u8], found: &mut RecordScan<'a>) -> Result<(), Wi
     let (mut event, mut object) = (Reader::new(frame), None);
     while let Some(tag) = event.tag()? {
         match tag.number {
-            1 => set(&mut found.kind, event.delimited(tag.wire)?)?,
+            1 => set_once(&mut found.kind, event.delimited(tag.wire)?)?,
             2 => {
                 // The object is within a `runtime.RawExtension`.
                 let mut extension = event.delimited(tag.wire)?;
@@ -159,8 +159,8 @@ pub(crate) fn list_meta_fields(message: &[u8]) -> Result<ListMetaFields<'_>, Wir
     let (mut reader, mut found) = (Reader::new(message), ListMetaFields::default());
     while let Some(tag) = reader.tag()? {
         match tag.number {
-            2 => set(&mut found.version, reader.delimited(tag.wire)?)?,
-            3 => set(&mut found.token, reader.delimited(tag.wire)?)?,
+            2 => set_once(&mut found.version, reader.delimited(tag.wire)?)?,
+            3 => set_once(&mut found.token, reader.delimited(tag.wire)?)?,
             _ => reader.skip(tag.wire)?,
         }
     }

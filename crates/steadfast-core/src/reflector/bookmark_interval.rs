@@ -16,6 +16,9 @@ const INTERVAL_COUNT: usize = 3;
 /// Number of periods between two lists, if only a list is a proof (R2).
 pub(super) const PERIODS_BETWEEN_LISTS: u32 = 5;
 
+/// Minimum number of short watches without a bookmark before the server certainly sends none.
+const MIN_WATCHES_WITHOUT_BOOKMARKS: u8 = 3;
+
 /// Interval at which the current stream shows that it is alive.
 #[derive(Debug)]
 pub(super) struct BookmarkInterval {
@@ -118,7 +121,7 @@ impl BookmarkInterval {
     /// Returns whether at least three short watches received no bookmark. Another short watch before the next list
     /// would then provide no proof.
     pub(super) fn is_certainly_without_bookmarks(&self) -> bool {
-        self.watches_without_bookmark >= 3
+        self.watches_without_bookmark >= MIN_WATCHES_WITHOUT_BOOKMARKS
     }
 }
 
@@ -128,7 +131,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn bookmark_interval(settings: &ReflectorSettings, seconds: &[u64]) -> u64 {
+    fn period_after(settings: &ReflectorSettings, seconds: &[u64]) -> u64 {
         let mut bookmark_interval = BookmarkInterval::new(settings);
         let mut now = Instant::ZERO;
         for (index, pause) in [0].iter().chain(seconds).enumerate() {
@@ -141,27 +144,23 @@ mod tests {
     #[test]
     fn longest_of_three_intervals_is_the_period() {
         let settings = ReflectorSettings::default();
-        assert_eq!(bookmark_interval(&settings, &[]), 60);
-        assert_eq!(bookmark_interval(&settings, &[20, 20]), 60, "two intervals are too few");
-        assert_eq!(bookmark_interval(&settings, &[20, 21, 20]), 21);
-        assert_eq!(bookmark_interval(&settings, &[20, 20, 20, 1, 1]), 20, "a burst does not shorten the period");
-        assert_eq!(bookmark_interval(&settings, &[20, 20, 20, 50]), 50);
-        assert_eq!(
-            bookmark_interval(&settings, &[20, 20, 20, 50, 20, 20, 20]),
-            20,
-            "a single long interval does not extend the period"
-        );
+        assert_eq!(period_after(&settings, &[]), 60);
+        assert_eq!(period_after(&settings, &[20, 20]), 60, "two intervals are too few");
+        assert_eq!(period_after(&settings, &[20, 21, 20]), 21);
+        assert_eq!(period_after(&settings, &[20, 20, 20, 1, 1]), 20, "a burst does not shorten the period");
+        assert_eq!(period_after(&settings, &[20, 20, 20, 50]), 50);
+        assert_eq!(period_after(&settings, &[20, 20, 20, 50, 20, 20, 20]), 20, "only the last three intervals count");
     }
 
     #[test]
     fn period_stays_within_its_bounds() {
         let settings = ReflectorSettings::default();
-        assert_eq!(bookmark_interval(&settings, &[1, 1, 1, 1]), 10);
-        assert_eq!(bookmark_interval(&settings, &[120, 120, 120]), 60, "limited by the default maximum");
+        assert_eq!(period_after(&settings, &[1, 1, 1, 1]), 10);
+        assert_eq!(period_after(&settings, &[120, 120, 120]), 60, "limited by the default maximum");
         let allowed = ReflectorSettings { max_period: Some(SECOND * 150), ..settings };
-        assert_eq!(bookmark_interval(&allowed, &[120, 120, 120]), 120);
+        assert_eq!(period_after(&allowed, &[120, 120, 120]), 120);
         let short = ReflectorSettings { period: SECOND * 4, ..ReflectorSettings::default() };
-        assert_eq!(bookmark_interval(&short, &[1, 1, 1]), 4, "the default period is never below the minimum");
+        assert_eq!(period_after(&short, &[1, 1, 1]), 4, "the default period is never below the minimum");
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub(crate) struct Cursor<'a> {
     /// Marks of the last block. The position is within the block or after it.
     marks: Marks,
     /// End of the marked block.
-    marked: usize,
+    marked_end: usize,
 }
 
 /// Member of an object, read up to its value.
@@ -41,15 +41,17 @@ impl<'a> RawString<'a> {
     pub(crate) fn read(self) -> Option<Cow<'a, str>> {
         let written = self.inner();
         // The loop has no branch per byte, so the compiler can vectorize it.
-        let odd = written.iter().fold(0, |odd, byte| odd | u8::from(*byte == b'\\') | u8::from(*byte < b' '));
-        if odd == 0 {
+        let needs_unescape = written
+            .iter()
+            .fold(0, |needs_unescape, byte| needs_unescape | u8::from(*byte == b'\\') | u8::from(*byte < b' '));
+        if needs_unescape == 0 {
             return std::str::from_utf8(written).ok().map(Cow::Borrowed);
         }
         serde_json::from_slice(self.0).ok().map(Cow::Owned)
     }
 
     /// Calls `of` with the value of the string, unescaped if necessary.
-    pub(crate) fn find<T>(self, of: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
+    pub(crate) fn parse_with<T>(self, of: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
         let plain = of(self.inner());
         if plain.is_some() || !self.0.contains(&b'\\') {
             return plain;
@@ -65,7 +67,7 @@ impl<'a> RawString<'a> {
 impl<'a> Cursor<'a> {
     /// Creates a cursor at the start of `bytes`.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0, marker: Marker::new(), marks: Marks::default(), marked: 0 }
+        Self { bytes, at: 0, marker: Marker::new(), marks: Marks::default(), marked_end: 0 }
     }
 
     /// Skips white space and returns the offset of the next byte.
@@ -123,7 +125,7 @@ impl<'a> Cursor<'a> {
             }
             let start = self.at;
             let end = self.text_end(start);
-            self.at = self.ended(end)?;
+            self.at = self.require_end(end)?;
             let name = RawString(&self.bytes[start..self.at]);
             self.take(b':')?;
             visit(self, Member { name, start, comma })?;
@@ -153,12 +155,12 @@ impl<'a> Cursor<'a> {
             }
             None => return self.malformed(),
         };
-        self.at = self.ended(end)?;
+        self.at = self.require_end(end)?;
         Ok(begin..self.at)
     }
 
     /// Returns the end of a value, or the fault of an unterminated one.
-    fn ended(&self, end: Option<usize>) -> Result<usize, ScanError> {
+    fn require_end(&self, end: Option<usize>) -> Result<usize, ScanError> {
         end.ok_or(ScanError::Malformed { at: self.bytes.len() })
     }
 
@@ -181,11 +183,11 @@ impl<'a> Cursor<'a> {
         let end = if let Some(bit) = end_in_block {
             bracket / BLOCK * BLOCK + bit
         } else {
-            let rest = self.bytes.get(self.marked..).unwrap_or_default();
+            let rest = self.bytes.get(self.marked_end..).unwrap_or_default();
             let Some((length, marks)) = self.marker.skip(rest, &mut depth) else { return Ok(None) };
-            let end = self.marked + length;
+            let end = self.marked_end + length;
             // Later lookups continue in the block of the closing bracket.
-            (self.marks, self.marked) = (marks, (end / BLOCK + 1) * BLOCK);
+            (self.marks, self.marked_end) = (marks, (end / BLOCK + 1) * BLOCK);
             end
         };
         // A single bit distinguishes the brackets of an object from those of an array.
@@ -196,16 +198,16 @@ impl<'a> Cursor<'a> {
     /// Returns the marks of the block that contains `at`; `None` after the end of the text.
     #[inline]
     fn marks(&mut self, at: usize) -> Option<Marks> {
-        while at >= self.marked {
-            let rest = self.bytes.get(self.marked..).filter(|rest| !rest.is_empty())?;
+        while at >= self.marked_end {
+            let rest = self.bytes.get(self.marked_end..).filter(|rest| !rest.is_empty())?;
             self.marks = self.marker.next(rest);
-            self.marked += BLOCK;
+            self.marked_end += BLOCK;
         }
         Some(self.marks)
     }
 
     /// Reads the string at the position and returns its range. Any other value is skipped, and the range is empty.
-    pub(crate) fn string(&mut self) -> Result<Range<usize>, ScanError> {
+    pub(crate) fn string_range(&mut self) -> Result<Range<usize>, ScanError> {
         let span = self.skip()?;
         Ok(if self.bytes[span.start] == b'"' { span } else { 0..0 })
     }

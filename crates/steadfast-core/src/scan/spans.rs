@@ -58,7 +58,7 @@ impl RecordSpans {
     pub(crate) fn scan(&mut self, bytes: &[u8]) -> Result<(), ScanError> {
         let mut cursor = Cursor::new(bytes);
         cursor.members(|cursor, member| {
-            let is_object = member.name.find(|name| match name {
+            let is_object = member.name.parse_with(|name| match name {
                 b"type" => Some(false),
                 b"object" => Some(true),
                 _ => None,
@@ -69,7 +69,7 @@ impl RecordSpans {
                     self.object = ObjectSpans::default();
                     self.object.walk(cursor)?;
                 }
-                Some(false) => self.kind = cursor.string()?,
+                Some(false) => self.kind = cursor.string_range()?,
                 None => _ = cursor.skip()?,
             }
             Ok(())
@@ -110,13 +110,13 @@ impl ObjectSpans {
 
     fn walk(&mut self, cursor: &mut Cursor<'_>) -> Result<(), ScanError> {
         let span = cursor.members(|cursor, member| {
-            match member.name.find(ObjectMember::of) {
+            match member.name.parse_with(ObjectMember::of) {
                 Some(ObjectMember::Metadata) => {
                     self.metadata = MetadataSpans::default();
                     self.metadata = MetadataSpans::walk(cursor)?;
                 }
-                Some(ObjectMember::ApiVersion) => self.api_version = cursor.string()?,
-                Some(ObjectMember::Kind) => self.kind = cursor.string()?,
+                Some(ObjectMember::ApiVersion) => self.api_version = cursor.string_range()?,
+                Some(ObjectMember::Kind) => self.kind = cursor.string_range()?,
                 None => _ = cursor.skip()?,
             }
             Ok(())
@@ -130,11 +130,11 @@ impl MetadataSpans {
     fn walk(cursor: &mut Cursor<'_>) -> Result<Self, ScanError> {
         let mut found = Self::default();
         cursor.members(|cursor, member| {
-            match member.name.find(MetadataMember::of) {
-                Some(MetadataMember::Namespace) => found.namespace = cursor.string()?,
-                Some(MetadataMember::Name) => found.name = cursor.string()?,
-                Some(MetadataMember::Uid) => found.uid = cursor.string()?,
-                Some(MetadataMember::Version) => found.version = cursor.string()?,
+            match member.name.parse_with(MetadataMember::of) {
+                Some(MetadataMember::Namespace) => found.namespace = cursor.string_range()?,
+                Some(MetadataMember::Name) => found.name = cursor.string_range()?,
+                Some(MetadataMember::Uid) => found.uid = cursor.string_range()?,
+                Some(MetadataMember::Version) => found.version = cursor.string_range()?,
                 Some(MetadataMember::ManagedFields) => {
                     let value = cursor.skip()?;
                     // The cut includes an adjacent comma, so that the rest stays valid JSON.
@@ -198,8 +198,8 @@ fn read<'a>(bytes: &'a [u8], written: &StringRange) -> Option<Cow<'a, str>> {
 pub(crate) fn has_annotation(annotations: &[u8], name: &str, value: &str) -> Result<bool, ScanError> {
     let mut found = 0..0;
     Cursor::new(annotations).members(|cursor, member| {
-        match member.name.find(|text| (text == name.as_bytes()).then_some(())) {
-            Some(()) => found = cursor.string()?,
+        match member.name.parse_with(|text| (text == name.as_bytes()).then_some(())) {
+            Some(()) => found = cursor.string_range()?,
             None => _ = cursor.skip()?,
         }
         Ok(())

@@ -83,7 +83,7 @@ impl ValueSkipper {
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<Option<usize>, ScanError> {
         match self {
             Self::Scalar => scalar_end(bytes),
-            Self::Text { escaped } => Ok(text(escaped, bytes)),
+            Self::Text { escaped } => Ok(text_end(escaped, bytes)),
             Self::Nested(nested) => nested.feed(bytes),
         }
     }
@@ -91,7 +91,7 @@ impl ValueSkipper {
 
 /// Returns the end of the current scalar in `bytes`; `None` if the scalar may continue after `bytes`.
 pub(super) fn scalar_end(bytes: &[u8]) -> Result<Option<usize>, ScanError> {
-    match bytes.iter().position(|byte| !scalar(*byte)) {
+    match bytes.iter().position(|byte| !is_scalar_byte(*byte)) {
         Some(at) if matches!(bytes[at], b',' | b']' | b'}' | b' ' | b'\t' | b'\r' | b'\n') => Ok(Some(at)),
         Some(at) => Err(ScanError::Malformed { at }),
         // The scalar may continue in the next chunk.
@@ -99,11 +99,11 @@ pub(super) fn scalar_end(bytes: &[u8]) -> Result<Option<usize>, ScanError> {
     }
 }
 
-fn scalar(byte: u8) -> bool {
+fn is_scalar_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.')
 }
 
-fn text(escaped: &mut bool, bytes: &[u8]) -> Option<usize> {
+fn text_end(escaped: &mut bool, bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     // The previous chunk ended with a backslash, so the first byte is escaped.
     if *escaped && !bytes.is_empty() {

@@ -15,9 +15,9 @@ pub(super) struct Objects<K> {
     hashes: Hashes,
     order: Sequence,
     /// Memory of the keys, in bytes.
-    keys: usize,
+    key_bytes: usize,
     /// Memory of the objects, in bytes.
-    bytes: usize,
+    object_bytes: usize,
     /// Mask of the hash bits in use: all of them, except in tests of hash collisions.
     mask: u32,
 }
@@ -29,8 +29,8 @@ impl<K> Objects<K> {
             pages: PagedVec::default(),
             hashes: Hashes::default(),
             order: Sequence::default(),
-            keys: 0,
-            bytes: 0,
+            key_bytes: 0,
+            object_bytes: 0,
             mask,
         }
     }
@@ -126,12 +126,12 @@ impl<K> Objects<K> {
 
     /// Returns the memory of the kept objects in bytes, including the last decodable states of tainted ones.
     pub(super) fn objects_footprint(&self) -> usize {
-        self.bytes
+        self.object_bytes
     }
 
     /// Returns the memory of the entries and their keys in bytes.
     pub(super) fn entries_footprint(&self) -> usize {
-        self.len() * Entry::<K>::FOOTPRINT + self.keys
+        self.len() * Entry::<K>::FOOTPRINT + self.key_bytes
     }
 
     /// Applies one replacement.
@@ -147,15 +147,15 @@ impl<K> Objects<K> {
     /// Replaces the entry in `slot` by another entry of its key.
     pub(super) fn replace(&mut self, slot: Slot, entry: Entry<K>) {
         // The key is equal, so hashes and order keep the slot.
-        self.bytes = self.bytes + entry.bytes() - self.at(slot).bytes();
+        self.object_bytes = self.object_bytes + entry.bytes() - self.at(slot).bytes();
         self.pages.set(slot, Some(entry));
     }
 
     /// Adds the entry of a new key in a vacant slot.
     fn add(&mut self, slot: Slot, entry: Entry<K>) {
         let hash = entry.key().hash() & self.mask;
-        self.keys += entry.key().footprint();
-        self.bytes += entry.bytes();
+        self.key_bytes += entry.key().footprint();
+        self.object_bytes += entry.bytes();
         // The page comes first: the comparisons below read keys through the pages.
         self.pages.set(slot, Some(entry));
         let Self { pages, hashes, order, .. } = self;
@@ -172,8 +172,8 @@ impl<K> Objects<K> {
         // The page is cleared last: the comparisons below still read the removed key.
         hashes.remove(removed.hash() & self.mask, slot, |a, b| key(a).cmp(&key(b)));
         order.remove(|held| key(held).cmp(&Some(removed)));
-        self.keys -= removed.footprint();
-        self.bytes -= self.at(slot).bytes();
+        self.key_bytes -= removed.footprint();
+        self.object_bytes -= self.at(slot).bytes();
         self.pages.set(slot, None);
     }
 
@@ -190,8 +190,8 @@ impl<K> Objects<K> {
         // One rebuild is linear; single insertions would cost more after a relist.
         let hashed = order.iter().map(|slot| (self.at(*slot).key().hash() & self.mask, *slot));
         self.hashes = Hashes::new(hashed, |a, b| self.compare(a, b));
-        self.bytes = order.iter().map(|slot| self.at(*slot).bytes()).sum();
-        self.keys = order.iter().map(|slot| self.at(*slot).key().footprint()).sum();
+        self.object_bytes = order.iter().map(|slot| self.at(*slot).bytes()).sum();
+        self.key_bytes = order.iter().map(|slot| self.at(*slot).key().footprint()).sum();
         self.order = Sequence::from_sorted(order);
     }
 }
@@ -199,8 +199,8 @@ impl<K> Objects<K> {
 // Not derived: a derive would require clonable objects.
 impl<K> Clone for Objects<K> {
     fn clone(&self) -> Self {
-        let Self { pages, hashes, order, keys, bytes, mask } = self;
+        let Self { pages, hashes, order, key_bytes, object_bytes, mask } = self;
         let (pages, hashes, order) = (pages.clone(), hashes.clone(), order.clone());
-        Self { pages, hashes, order, keys: *keys, bytes: *bytes, mask: *mask }
+        Self { pages, hashes, order, key_bytes: *key_bytes, object_bytes: *object_bytes, mask: *mask }
     }
 }
