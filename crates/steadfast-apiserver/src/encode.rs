@@ -8,7 +8,7 @@ use serde_json::Value;
 /// object contains the result.
 ///
 /// The metadata comes first. If `revision` is given, it replaces the resource version in the metadata.
-pub(crate) fn fields(object: &Value, revision: Option<u64>) -> Bytes {
+pub(crate) fn encode_fields(object: &Value, revision: Option<u64>) -> Bytes {
     let mut buffer = BytesMut::with_capacity(512).writer();
     let mut separator = "";
     let mut put = |buffer: &mut bytes::buf::Writer<BytesMut>, key: &str, value: &Value| {

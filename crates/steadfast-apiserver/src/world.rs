@@ -47,7 +47,7 @@ use machine::Machine;
 pub use options::World;
 
 /// Maximum number of reconciles without a pause, so that other tasks of the thread can run.
-const RECONCILES_PER_TURN: usize = 32;
+const MAX_RECONCILES_PER_TURN: usize = 32;
 
 /// Runs the controllers for the server's lifetime.
 pub(crate) async fn run(cluster: Arc<Cluster>, world: World) {
@@ -55,7 +55,7 @@ pub(crate) async fn run(cluster: Arc<Cluster>, world: World) {
     let mut changes = cluster.changed.subscribe();
     let mut machine = Machine::new(&cluster, world);
     loop {
-        for _ in 0..RECONCILES_PER_TURN {
+        for _ in 0..MAX_RECONCILES_PER_TURN {
             machine.observe(&cluster);
             if !machine.reconcile_next(&cluster) {
                 break;

@@ -11,8 +11,8 @@ mod items;
 mod managed;
 mod merge;
 mod path;
-mod reset;
 mod scale;
+mod unchangeable_fields;
 mod update;
 mod validate;
 mod yaml;
@@ -30,6 +30,7 @@ use crate::write_scope::{FieldManager, WriteScope};
 use compare::Difference;
 use field_set::FieldSet;
 use managed::{Manager, Managers, Operation};
+use unchangeable_fields::unchangeable_fields;
 use update::{FieldUpdate, Unconvertible};
 
 pub(crate) use yaml::{duplicate_field, parse};
@@ -131,7 +132,7 @@ impl<'a> FieldManagement<'a> {
         if live.is_some() {
             metadata::set(&mut plain_live, "managedFields", None);
         }
-        let ignored = reset::unchangeable_fields(self.resource, self.version, self.write_scope);
+        let ignored = unchangeable_fields(self.resource, self.version, self.write_scope);
         let api_version = self.api_version();
         let field_update = |operation| FieldUpdate {
             type_ref: &type_ref,
@@ -217,7 +218,7 @@ impl<'a> FieldManagement<'a> {
             return;
         }
         let (ignored, no_fields) =
-            (reset::unchangeable_fields(self.resource, self.version, self.write_scope), FieldSet::default());
+            (unchangeable_fields(self.resource, self.version, self.write_scope), FieldSet::default());
         let field_update = FieldUpdate {
             type_ref: &type_ref,
             ignored: &ignored,

@@ -64,7 +64,7 @@ impl RequestContext {
 
     /// Returns the form and the encoding of the response. Custom resources have no protobuf messages.
     pub(super) fn accepted(&self, is_custom: bool) -> Result<(Form, Encoding), Status> {
-        negotiate::accepted(&self.accept, is_custom)
+        negotiate::negotiate(&self.accept, is_custom)
     }
 
     /// Interprets the request as if it had the method `method`.

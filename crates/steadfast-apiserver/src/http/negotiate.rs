@@ -65,7 +65,7 @@ pub(super) const JSON: &str = "application/json";
 
 /// Returns the most preferred form and encoding in an `Accept` header that this server supports. Custom resources have
 /// no protobuf encoding, except for their metadata. For a custom resource, an error always has the short message.
-pub(super) fn accepted(accept: &str, is_custom: bool) -> Result<(Form, Encoding), Status> {
+pub(super) fn negotiate(accept: &str, is_custom: bool) -> Result<(Form, Encoding), Status> {
     if accept.trim().is_empty() {
         return Ok((Form::Object, Encoding::Json));
     }
@@ -102,7 +102,7 @@ pub(super) fn without_protobuf(accept: &str) -> Cow<'_, str> {
 /// Returns the encoding for content that is not an object. Defaults to JSON if the `Accept` header has no supported
 /// type.
 pub(super) fn status_encoding(accept: &str) -> Encoding {
-    accepted(accept, false).map_or(Encoding::Json, |(_, encoding)| encoding)
+    negotiate(accept, false).map_or(Encoding::Json, |(_, encoding)| encoding)
 }
 
 /// Returns the ranges of an `Accept` header by weight. Among equal weights, more general ranges come later.
@@ -158,16 +158,16 @@ fn supported_range(range: &str) -> Option<(Form, Encoding)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Encoding, Form, accepted, status_encoding};
+    use super::{Encoding, Form, negotiate, status_encoding};
 
     const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
     fn accepted_for_builtin(accept: &str) -> Option<(Form, Encoding)> {
-        accepted(accept, false).ok()
+        negotiate(accept, false).ok()
     }
 
     fn accepted_for_custom(accept: &str) -> Option<(Form, Encoding)> {
-        accepted(accept, true).ok()
+        negotiate(accept, true).ok()
     }
 
     #[test]
@@ -187,7 +187,7 @@ mod tests {
             accepted_for_builtin("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"),
             json(Form::Metadata)
         );
-        assert_eq!(accepted("text/plain", false).unwrap_err().code, 406);
+        assert_eq!(negotiate("text/plain", false).unwrap_err().code, 406);
     }
 
     #[test]

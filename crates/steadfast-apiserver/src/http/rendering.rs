@@ -86,7 +86,7 @@ impl Rendering {
         match self.form {
             Form::Object => {
                 let mut buffer = BytesMut::new();
-                let fields = encode::fields(object, None);
+                let fields = encode::encode_fields(object, None);
                 encode::put_object(&mut buffer, &self.resource.kind, &self.api_version, &fields);
                 buffer.freeze()
             }
@@ -219,10 +219,10 @@ impl Rendering {
 
     fn fields(&self, change: &Change, state: RenderedState) -> Bytes {
         if let Some(corruption) = self.corruption_of(change) {
-            return encode::fields(&corrupted_object(&self.object_of(change, state), corruption), None);
+            return encode::encode_fields(&corrupted_object(&self.object_of(change, state), corruption), None);
         }
         if self.has_namespace_counters || !self.can_send_stored_form(change) {
-            return encode::fields(&self.object_of(change, state), None);
+            return encode::encode_fields(&self.object_of(change, state), None);
         }
         match state {
             RenderedState::Current => change.fields(),

@@ -85,14 +85,18 @@ impl Change {
 
     /// Returns the object's fields on the wire, without kind and version.
     pub(crate) fn fields(&self) -> Bytes {
-        let encode = || self.object.as_deref().map(|object| encode::fields(object, None)).unwrap_or_default();
+        let encode = || self.object.as_deref().map(|object| encode::encode_fields(object, None)).unwrap_or_default();
         self.encoded.get_or_init(encode).clone()
     }
 
     /// Returns the fields of the previous object with this change's revision, for `DELETED` events.
     pub(crate) fn deleted_fields(&self) -> Bytes {
-        let encode =
-            || self.previous.as_deref().map(|object| encode::fields(object, Some(self.revision))).unwrap_or_default();
+        let encode = || {
+            self.previous
+                .as_deref()
+                .map(|object| encode::encode_fields(object, Some(self.revision)))
+                .unwrap_or_default()
+        };
         self.encoded_deleted.get_or_init(encode).clone()
     }
 

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::conditions::find;
+use crate::conditions::find_condition;
 
 /// Returns the condition `kind`. If the status is unchanged, the transition time of the existing condition stays.
 pub(super) fn condition(object: &Value, kind: &str, is_true: bool, reason: &str, message: &str, now: &str) -> Value {
     let status = if is_true { "True" } else { "False" };
-    let existing = find(object, kind).filter(|existing| existing["status"] == status);
+    let existing = find_condition(object, kind).filter(|existing| existing["status"] == status);
     let since = existing.map_or_else(|| now.into(), |existing| existing["lastTransitionTime"].clone());
     let mut condition = json!({"type": kind, "status": status, "lastTransitionTime": since});
     // Some conditions have no reason or no message.

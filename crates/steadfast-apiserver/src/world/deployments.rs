@@ -264,7 +264,7 @@ impl<'a> Rollout<'a> {
         let name = metadata::text(deployment, "name");
         let set = self.current.map_or_else(String::new, |(key, _)| key.name.clone());
         let deadline = number(deployment, "/spec/progressDeadlineSeconds").unwrap_or(PROGRESS_DEADLINE);
-        let existing = conditions::find(deployment, "Progressing");
+        let existing = conditions::find_condition(deployment, "Progressing");
         // A rollout whose deadline has passed counts as progressing again after its next step.
         let last = existing.filter(|_| !has_progressed).map(|existing| existing["lastUpdateTime"].clone());
         let last_update = last.as_ref().and_then(Value::as_str).unwrap_or(&now).to_owned();

@@ -96,7 +96,7 @@ fn is_finished(job: &Value) -> bool {
 /// Deletes a finished job after `ttlSecondsAfterFinished`.
 fn delete_expired(context: &Context<'_>, key: &Key, job: &Value, plan: &mut Plan) {
     let Some(ttl) = number(job, "/spec/ttlSecondsAfterFinished") else { return };
-    let finished = ["Complete", "Failed"].iter().find_map(|kind| conditions::find(job, kind));
+    let finished = ["Complete", "Failed"].iter().find_map(|kind| conditions::find_condition(job, kind));
     let Some(Ok(finished)) = finished.map(|condition| text(condition, "/lastTransitionTime").parse::<Timestamp>())
     else {
         return;

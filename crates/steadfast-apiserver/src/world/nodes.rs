@@ -62,7 +62,7 @@ fn node(cluster: &Cluster, number: u16) -> Value {
 /// Returns whether a node accepts pods.
 pub(super) fn is_schedulable(node: &Value) -> bool {
     // A node that a client created has no conditions, and counts as ready.
-    let is_ready = conditions::find(node, "Ready").is_none_or(|condition| condition["status"] == "True");
+    let is_ready = conditions::find_condition(node, "Ready").is_none_or(|condition| condition["status"] == "True");
     is_ready && node.pointer("/spec/unschedulable") != Some(&Value::Bool(true)) && !metadata::is_terminating(node)
 }
 

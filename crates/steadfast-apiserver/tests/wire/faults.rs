@@ -34,7 +34,7 @@ fn io_kind(failure: &crate::support::Failure) -> Option<ErrorKind> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stopped_server_refuses_until_restart() {
+async fn stopped_server_rejects_until_restart() {
     let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(server.revision())).await;
@@ -269,7 +269,7 @@ async fn rules_replace_responses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rule_for_namespace_spares_longer_names() {
+async fn namespace_rule_ignores_longer_names() {
     let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.faults().respond(RequestRule::any().namespace("shop"), InjectedResponse::code(503));

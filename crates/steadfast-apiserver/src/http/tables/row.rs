@@ -60,7 +60,7 @@ impl<'a> Row<'a> {
 
     /// Returns the status of a condition; empty if absent.
     pub(super) fn condition(&self, kind: &str) -> &'a str {
-        conditions::find(self.object, kind).map(|condition| text_of(condition, "status")).unwrap_or_default()
+        conditions::find_condition(self.object, kind).map(|condition| text_of(condition, "status")).unwrap_or_default()
     }
 
     pub(super) fn since(&self, timestamp: &str) -> String {
