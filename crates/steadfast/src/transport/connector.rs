@@ -1,7 +1,7 @@
 //! Connector from a server's address to a byte stream with a negotiated protocol.
 
-mod connect;
 mod host_port;
+mod http_tunnel;
 mod login;
 mod proxy;
 mod race;

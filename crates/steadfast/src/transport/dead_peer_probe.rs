@@ -22,7 +22,7 @@ const MIN_PROBE_INTERVAL: Duration = Duration::from_secs(20);
 
 /// Timeout of one attempt. Several attempts follow one another, because packets can be lost and listeners can be busy.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(4);
-const ATTEMPTS: u32 = 3;
+const MAX_ATTEMPTS: u32 = 3;
 
 /// Waits until the peer at `address` has vanished, and returns the evidence.
 pub(super) async fn wait_until_peer_is_dead(
@@ -30,9 +30,9 @@ pub(super) async fn wait_until_peer_is_dead(
     address: SocketAddr,
     environment: &SharedEnvironment,
 ) -> String {
-    let mut earliest = environment.now();
+    let mut next_probe_at = environment.now();
     loop {
-        let due = earliest.max(traffic.last_received() + SILENCE_BEFORE_PROBE);
+        let due = next_probe_at.max(traffic.last_received() + SILENCE_BEFORE_PROBE);
         if environment.now() < due || !traffic.awaits_response() {
             environment.sleep_until(due.max(environment.now() + SILENCE_BEFORE_PROBE / 4)).await;
             continue;
@@ -40,7 +40,7 @@ pub(super) async fn wait_until_peer_is_dead(
         let silent_since = traffic.last_received();
         let mut last_error = String::new();
         let mut responds = false;
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let attempt = attempt(address, environment).await;
             // Data on the connection itself is better evidence than the probe.
             responds = attempt.is_ok() || traffic.last_received() > silent_since;
@@ -54,7 +54,7 @@ pub(super) async fn wait_until_peer_is_dead(
             let silent = now.since(silent_since).as_secs();
             return format!("no data for {silent} s, and {address} does not respond: {last_error}");
         }
-        earliest = now + MIN_PROBE_INTERVAL;
+        next_probe_at = now + MIN_PROBE_INTERVAL;
     }
 }
 

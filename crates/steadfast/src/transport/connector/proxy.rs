@@ -9,7 +9,7 @@ use tokio_rustls::TlsConnector;
 
 use super::host_port::HostPort;
 use super::login::Login;
-use super::{connect, socks};
+use super::{http_tunnel, socks};
 use crate::transport::socket::Stream;
 
 /// Proxy of a server.
@@ -69,11 +69,11 @@ impl Proxy {
     /// Returns the proxy's reason, or the error of the request.
     pub(super) async fn pass(&self, mut stream: Box<dyn Stream>, target: &HostPort) -> Result<Box<dyn Stream>, String> {
         match &self.protocol {
-            ProxyProtocol::Connect => connect::request_tunnel(&mut stream, target, self.login.as_ref()).await?,
+            ProxyProtocol::Connect => http_tunnel::request_tunnel(&mut stream, target, self.login.as_ref()).await?,
             ProxyProtocol::ConnectOverTls(connector, name) => {
                 let secured = connector.connect(name.clone(), stream).await;
                 stream = Box::new(secured.map_err(|error| format!("TLS with the proxy failed: {error}"))?);
-                connect::request_tunnel(&mut stream, target, self.login.as_ref()).await?;
+                http_tunnel::request_tunnel(&mut stream, target, self.login.as_ref()).await?;
             }
             ProxyProtocol::Socks5 => socks::request_tunnel(&mut stream, target, self.login.as_ref()).await?,
         }

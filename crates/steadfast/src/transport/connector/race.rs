@@ -63,18 +63,18 @@ impl Addresses {
         let Some(preferred) = addresses.first().map(SocketAddr::is_ipv6) else { return addresses };
         addresses.sort_unstable();
         addresses.dedup();
-        let (mut one, mut other): (Vec<_>, Vec<_>) =
+        let (mut preferred_family, mut other_family): (Vec<_>, Vec<_>) =
             addresses.into_iter().partition(|address| address.is_ipv6() == preferred);
-        for family in [&mut one, &mut other] {
+        for family in [&mut preferred_family, &mut other_family] {
             let start = rotation % family.len().max(1);
             family.rotate_left(start);
         }
         let now = self.environment.now();
         let failed = self.failures();
-        let mut order = Vec::with_capacity(one.len() + other.len());
-        let (mut one, mut other) = (one.into_iter(), other.into_iter());
+        let mut order = Vec::with_capacity(preferred_family.len() + other_family.len());
+        let (mut preferred_family, mut other_family) = (preferred_family.into_iter(), other_family.into_iter());
         loop {
-            let (next, alternate) = (one.next(), other.next());
+            let (next, alternate) = (preferred_family.next(), other_family.next());
             if next.is_none() && alternate.is_none() {
                 break;
             }

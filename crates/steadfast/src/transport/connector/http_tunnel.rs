@@ -25,10 +25,10 @@ pub(super) async fn request_tunnel(
     login: Option<&Login>,
 ) -> Result<(), String> {
     let authority = target.name();
-    let who = login.map_or_else(String::new, |Login { user, password }| {
+    let authorization_header = login.map_or_else(String::new, |Login { user, password }| {
         format!("Proxy-Authorization: Basic {}\r\n", STANDARD.encode(format!("{user}:{password}")))
     });
-    let request = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{who}\r\n");
+    let request = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{authorization_header}\r\n");
     let lost = |error: std::io::Error| format!("the connection to the proxy failed: {error}");
     stream.write_all(request.as_bytes()).await.map_err(lost)?;
     stream.flush().await.map_err(lost)?;
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_beyond_the_head_is_taken() {
+    async fn tunnel_leaves_server_data_unread() {
         let login = Login { user: "user".to_owned(), password: "pass".to_owned() };
         let response = b"HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\nserver speaks".to_vec();
         let (outcome, sent, rest) = tunnel_with_response(response, Some(&login)).await;
