@@ -88,7 +88,7 @@ impl LookupCaches {
     }
 
     /// Returns receivers that are notified of each change of a cache or of the freshness.
-    pub(crate) fn changed(&self) -> impl Iterator<Item = watch::Receiver<u64>> {
+    pub(crate) fn change_receivers(&self) -> impl Iterator<Item = watch::Receiver<u64>> {
         self.caches.iter().map(|(_, informer)| informer.changed())
     }
 
@@ -145,7 +145,7 @@ pub struct LookupSnapshot {
 impl fmt::Debug for LookupSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The objects may be Secrets, so only the names of the resources are shown.
-        f.debug_struct("Lookups").field("resources", &self.resources.keys()).finish_non_exhaustive()
+        f.debug_struct("LookupSnapshot").field("resources", &self.resources.keys()).finish_non_exhaustive()
     }
 }
 
@@ -167,11 +167,12 @@ impl LookupSnapshot {
     /// Returns this snapshot with one exception: a resource in doubt is taken from `before`, if the resource was
     /// certain there.
     pub(crate) fn with_certain_from(&self, before: &Self) -> Arc<Self> {
-        let resources = self.resources.iter().map(|(resource, now)| {
+        let resources = self.resources.iter().map(|(resource, current)| {
             // A resource in doubt keeps the last certain state. The next comparison after the doubt then shows all
             // differences.
-            let certain = before.resources.get(resource).filter(|before| now.doubt.is_some() && before.doubt.is_none());
-            (resource.clone(), certain.unwrap_or(now).clone())
+            let certain =
+                before.resources.get(resource).filter(|before| current.doubt.is_some() && before.doubt.is_none());
+            (resource.clone(), certain.unwrap_or(current).clone())
         });
         self.with_resources(Arc::new(resources.collect()))
     }
@@ -303,13 +304,13 @@ pub(crate) struct LookupDifferences {
 /// Index from each looked-up object to the objects of the rule that looked it up.
 #[derive(Debug)]
 pub(crate) struct Dependents<K> {
-    by_read: BTreeMap<LookupKey, BTreeSet<K>>,
+    by_lookup: BTreeMap<LookupKey, BTreeSet<K>>,
     by_object: HashMap<K, Vec<LookupKey>>,
 }
 
 impl<K> Default for Dependents<K> {
     fn default() -> Self {
-        Self { by_read: BTreeMap::new(), by_object: HashMap::new() }
+        Self { by_lookup: BTreeMap::new(), by_object: HashMap::new() }
     }
 }
 
@@ -319,7 +320,7 @@ impl<K: Clone + Ord + std::hash::Hash> Dependents<K> {
         // Reads of an earlier evaluation may not apply any more.
         self.remove(key);
         for read in &reads {
-            self.by_read.entry(read.clone()).or_default().insert(key.clone());
+            self.by_lookup.entry(read.clone()).or_default().insert(key.clone());
         }
         if !reads.is_empty() {
             self.by_object.insert(key.clone(), reads);
@@ -329,10 +330,10 @@ impl<K: Clone + Ord + std::hash::Hash> Dependents<K> {
     /// Removes an object.
     pub(crate) fn remove(&mut self, key: &K) {
         for read in self.by_object.remove(key).into_iter().flatten() {
-            if let Some(keys) = self.by_read.get_mut(&read) {
+            if let Some(keys) = self.by_lookup.get_mut(&read) {
                 keys.remove(key);
                 if keys.is_empty() {
-                    self.by_read.remove(&read);
+                    self.by_lookup.remove(&read);
                 }
             }
         }
@@ -340,14 +341,14 @@ impl<K: Clone + Ord + std::hash::Hash> Dependents<K> {
 
     /// Returns the objects that looked up a changed object. Ignores resources that entered or left doubt.
     pub(crate) fn affected_by_objects(&self, differences: &LookupDifferences) -> BTreeSet<K> {
-        differences.objects.iter().filter_map(|read| self.by_read.get(read)).flatten().cloned().collect()
+        differences.objects.iter().filter_map(|read| self.by_lookup.get(read)).flatten().cloned().collect()
     }
 
     /// Returns the objects that looked up a changed object, or any object of a resource that entered or left doubt.
     pub(crate) fn affected_by(&self, differences: &LookupDifferences) -> BTreeSet<K> {
         let (mut affected, resources) = (self.affected_by_objects(differences), &differences.resources);
         if !resources.is_empty() {
-            let reads_of_resources = self.by_read.iter().filter(|(read, _)| resources.contains(&read.resource));
+            let reads_of_resources = self.by_lookup.iter().filter(|(read, _)| resources.contains(&read.resource));
             affected.extend(reads_of_resources.flat_map(|(_, keys)| keys.iter().cloned()));
         }
         affected
@@ -358,27 +359,27 @@ impl<K: Clone + Ord + std::hash::Hash> Dependents<K> {
 mod tests {
     use super::*;
 
-    fn read(name: &str) -> LookupKey {
+    fn lookup_key(name: &str) -> LookupKey {
         LookupKey { resource: "services".to_owned(), namespace: "shop".to_owned(), name: name.to_owned() }
     }
 
     #[test]
     fn dependents_follow_the_latest_lookups() {
         let mut dependents = Dependents::default();
-        dependents.set(&"a", vec![read("x"), read("y")]);
-        dependents.set(&"b", vec![read("y")]);
+        dependents.set(&"a", vec![lookup_key("x"), lookup_key("y")]);
+        dependents.set(&"b", vec![lookup_key("y")]);
         let affected_by_object = |dependents: &Dependents<&'static str>, name: &str| {
-            let differences = LookupDifferences { objects: [read(name)].into(), ..LookupDifferences::default() };
+            let differences = LookupDifferences { objects: [lookup_key(name)].into(), ..LookupDifferences::default() };
             dependents.affected_by(&differences).into_iter().collect::<Vec<_>>()
         };
         assert_eq!(affected_by_object(&dependents, "y"), ["a", "b"]);
-        dependents.set(&"a", vec![read("x")]);
+        dependents.set(&"a", vec![lookup_key("x")]);
         assert_eq!(affected_by_object(&dependents, "y"), ["b"]);
         dependents.remove(&"b");
         assert!(affected_by_object(&dependents, "y").is_empty());
         let all = LookupDifferences { resources: ["services".to_owned()].into(), ..LookupDifferences::default() };
         assert_eq!(dependents.affected_by(&all).into_iter().collect::<Vec<_>>(), ["a"]);
         dependents.remove(&"a");
-        assert!(dependents.by_read.is_empty() && dependents.by_object.is_empty(), "no entries remain");
+        assert!(dependents.by_lookup.is_empty() && dependents.by_object.is_empty(), "no entries remain");
     }
 }

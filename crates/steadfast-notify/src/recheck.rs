@@ -103,7 +103,7 @@ impl Recheck {
     async fn run_terms(&self) -> Infallible {
         let gate = self.engine.replication().gate().clone();
         let changed_caches = Arc::new(Notify::new());
-        let looked_up = self.caches.iter().flat_map(|caches| caches.changed());
+        let looked_up = self.caches.iter().flat_map(|caches| caches.change_receivers());
         let _watching = wake_on_changes([self.informer.changed()].into_iter().chain(looked_up), &changed_caches);
         let mut history = SnapshotHistory::default();
         loop {

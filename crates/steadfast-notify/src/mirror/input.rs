@@ -141,7 +141,7 @@ impl MirrorInput {
 
     /// Returns receivers that are notified of changes of a cache or of the freshness.
     pub(super) fn changed(&self) -> Vec<watch::Receiver<u64>> {
-        let looked_up = self.caches.iter().flat_map(|caches| caches.changed());
+        let looked_up = self.caches.iter().flat_map(|caches| caches.change_receivers());
         [self.informer.changed()].into_iter().chain(looked_up).collect()
     }
 

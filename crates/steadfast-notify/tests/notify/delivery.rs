@@ -55,7 +55,7 @@ type Respond = dyn Fn(&Message, u32) -> (Duration, DeliveryOutcome) + Send + Syn
 pub(crate) struct ScriptedSink {
     start: Instant,
     respond: Box<Respond>,
-    tries: Mutex<BTreeMap<String, u32>>,
+    attempt_counts: Mutex<BTreeMap<String, u32>>,
     attempts: Mutex<Vec<(Duration, String, Value, bool)>>,
 }
 
@@ -63,8 +63,8 @@ impl ScriptedSink {
     pub(crate) fn new(
         respond: impl Fn(&Message, u32) -> (Duration, DeliveryOutcome) + Send + Sync + 'static,
     ) -> Arc<Self> {
-        let (tries, attempts) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { start: Instant::now(), respond: Box::new(respond), tries, attempts })
+        let (attempt_counts, attempts) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { start: Instant::now(), respond: Box::new(respond), attempt_counts, attempts })
     }
 
     /// Returns time, pod, data and acceptance of each message.
@@ -82,10 +82,10 @@ impl MessageStream for ScriptedSink {
         Box::pin(async move {
             let message = &messages[0];
             let tries = {
-                let mut tries = self.tries.lock();
-                let tries = tries.entry(message.id.clone()).or_default();
-                *tries += 1;
-                *tries
+                let mut attempt_counts = self.attempt_counts.lock();
+                let count = attempt_counts.entry(message.id.clone()).or_default();
+                *count += 1;
+                *count
             };
             let (duration, outcome) = (self.respond)(message, tries);
             sleep(duration).await;
@@ -189,7 +189,7 @@ async fn retry_delays_double_with_jitter_and_bound() {
     let sink = ScriptedSink::new(|_, tries| {
         if tries <= 7 { (NO_DELAY, retry_outcome()) } else { (NO_DELAY, DeliveryOutcome::Delivered) }
     });
-    let fixture = Fixture::new(Folder::new("waits"), "", sink);
+    let fixture = Fixture::new(Folder::new("retry-delays"), "", sink);
     fixture.accept_change("a", 1, json!(1)).await;
     assert_eq!(fixture.engine.drain(DRAIN_TIMEOUT).await, 0);
     let times: Vec<Duration> = fixture.sink.attempts().into_iter().map(|(at, ..)| at).collect();
@@ -208,7 +208,7 @@ async fn requested_delay_is_respected() {
     let sink = ScriptedSink::new(move |_, tries| {
         (NO_DELAY, if tries == 1 { retry_after_outcome.clone() } else { DeliveryOutcome::Delivered })
     });
-    let fixture = Fixture::new(Folder::new("asked"), "", sink);
+    let fixture = Fixture::new(Folder::new("retry-after"), "", sink);
     fixture.accept_change("a", 1, json!(1)).await;
     assert_eq!(fixture.engine.drain(DRAIN_TIMEOUT).await, 0);
     assert!(fixture.sink.attempts()[1].0 >= Duration::from_secs(40), "{:?}", fixture.sink.attempts());
@@ -318,7 +318,7 @@ async fn redrive_keeps_failed_dead_letters() {
 
 #[tokio::test(start_paused = true)]
 async fn interrupted_redrive_is_repeated() {
-    let folder = Folder::new("died");
+    let folder = Folder::new("interrupted");
     let dead_letters = open_dead_letters(&folder, 10);
     let message = |name: &str| {
         json!({
@@ -389,7 +389,7 @@ async fn stuck_sink_blocks_callers_at_the_limit() {
     let sink = ScriptedSink::new(|_, tries| {
         if tries == 1 { (Duration::from_secs(1000), retry_outcome()) } else { (NO_DELAY, DeliveryOutcome::Delivered) }
     });
-    let fixture = Fixture::new(Folder::new("room"), "", sink);
+    let fixture = Fixture::new(Folder::new("full-queue"), "", sink);
     // The number of messages that a single namespace may queue.
     for number in 0..5_000 {
         fixture.accept_change("a", number, json!(number)).await;
