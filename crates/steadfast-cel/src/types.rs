@@ -46,8 +46,8 @@ pub enum Type {
 }
 
 impl Type {
-    /// All types that a plain name denotes.
-    const PLAIN_NAMED: [Self; 11] = [
+    /// All types that an identifier denotes.
+    const NAMED_BY_IDENTIFIER: [Self; 11] = [
         Self::Null,
         Self::Bool,
         Self::Int,
@@ -89,6 +89,6 @@ impl Type {
 
     /// Returns the type that a plain name denotes.
     pub fn named(name: &str) -> Option<Self> {
-        Self::PLAIN_NAMED.into_iter().find(|cel_type| cel_type.name() == name)
+        Self::NAMED_BY_IDENTIFIER.into_iter().find(|cel_type| cel_type.name() == name)
     }
 }

@@ -91,7 +91,7 @@ fn write_clause(
                 CelValue::String(text) => hex(text.as_bytes(), meter)?,
                 CelValue::Bytes(bytes) => hex(bytes, meter)?,
                 // The sign precedes the digits of the magnitude; two's complement would be another text.
-                CelValue::Int(number) => signed(*number, |magnitude| format!("{magnitude:x}")),
+                CelValue::Int(number) => signed_text(*number, |magnitude| format!("{magnitude:x}")),
                 CelValue::Uint(number) => format!("{number:x}"),
                 _ => return Err(unsuitable()),
             };
@@ -101,7 +101,7 @@ fn write_clause(
             let digits =
                 |magnitude: u64| if character == 'o' { format!("{magnitude:o}") } else { format!("{magnitude:b}") };
             match value {
-                CelValue::Int(number) => output.push_str(&signed(*number, digits)),
+                CelValue::Int(number) => output.push_str(&signed_text(*number, digits)),
                 CelValue::Uint(number) => output.push_str(&digits(*number)),
                 CelValue::Bool(value) if character == 'b' => output.push(if *value { '1' } else { '0' }),
                 _ => return Err(unsuitable()),
@@ -117,7 +117,7 @@ fn write_clause(
     Ok(())
 }
 
-fn signed(number: i64, digits: impl Fn(u64) -> String) -> String {
+fn signed_text(number: i64, digits: impl Fn(u64) -> String) -> String {
     format!("{}{}", if number < 0 { "-" } else { "" }, digits(number.unsigned_abs()))
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Decimal {
 }
 
 /// Returns a length as a signed number. No length in memory exceeds the range.
-pub(super) fn signed(len: usize) -> i64 {
+pub(super) fn length_as_i64(len: usize) -> i64 {
     i64::try_from(len).unwrap_or(i64::MAX)
 }
 
@@ -28,7 +28,7 @@ impl Decimal {
     pub(super) fn new(is_negative: bool, digits: &[u8], exponent: i64, scale: i64) -> Self {
         let start = digits.iter().position(|digit| *digit != 0).unwrap_or(digits.len());
         let end = digits.iter().rposition(|digit| *digit != 0).map_or(start, |last| last + 1);
-        let trailing_zeros = signed(digits.len() - end);
+        let trailing_zeros = length_as_i64(digits.len() - end);
         let digits: Arc<[u8]> = Arc::from(digits.get(start..end).unwrap_or_default());
         if digits.is_empty() {
             // Zero has no sign, so that `-0` and `0` are equal.
@@ -78,7 +78,7 @@ impl Decimal {
 
     fn magnitude_order(&self, other: &Self) -> Ordering {
         // Position of the first digit. Digits without trailing zeros compare like text: a longer number is larger.
-        let top_position = |number: &Self| number.exponent.saturating_add(signed(number.digits.len()));
+        let top_position = |number: &Self| number.exponent.saturating_add(length_as_i64(number.digits.len()));
         top_position(self).cmp(&top_position(other)).then_with(|| self.digits.cmp(&other.digits))
     }
 
@@ -87,7 +87,7 @@ impl Decimal {
         if self.is_zero() || other.is_zero() {
             return self.digits.len().max(other.digits.len()) as u64;
         }
-        let top_position = |number: &Self| number.exponent.saturating_add(signed(number.digits.len()));
+        let top_position = |number: &Self| number.exponent.saturating_add(length_as_i64(number.digits.len()));
         let top_position = top_position(self).max(top_position(other));
         top_position.saturating_sub(self.exponent.min(other.exponent)).unsigned_abs().saturating_add(1)
     }
@@ -151,7 +151,7 @@ impl Decimal {
     }
 
     /// Rounds away from zero to `scale` digits after the point.
-    pub(super) fn rounded_up(&self, scale: i64) -> Self {
+    pub(super) fn rounded_away_from_zero(&self, scale: i64) -> Self {
         let excess = (-scale).saturating_sub(self.exponent);
         if self.is_zero() || excess <= 0 {
             return Self { scale, ..self.clone() };

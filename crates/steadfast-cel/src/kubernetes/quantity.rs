@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::decimal::{Decimal, scaled, signed};
+use super::decimal::{Decimal, length_as_i64, scaled};
 
 /// Number of digits after the point that a quantity keeps.
 const NANO_SCALE: i64 = 9;
@@ -79,7 +79,7 @@ impl Quantity {
         } else {
             (1, exponent)
         };
-        let scale = scale - signed(parts.fraction.len());
+        let scale = scale - length_as_i64(parts.fraction.len());
         if digits > MAX_INT64_DIGITS || scale < -NANO_SCALE {
             return None;
         }
@@ -94,7 +94,7 @@ impl Quantity {
             return None;
         }
         let digits: Vec<u8> = parts.whole.bytes().chain(parts.fraction.bytes()).map(|byte| byte - b'0').collect();
-        let fraction_digits = signed(parts.fraction.len());
+        let fraction_digits = length_as_i64(parts.fraction.len());
         let mut amount = if is_binary {
             Decimal::new(false, &digits, -fraction_digits, fraction_digits).shifted(u32::try_from(exponent).ok()?)
         } else {
@@ -102,7 +102,7 @@ impl Quantity {
         };
         // Quantities round up to nano units, so that a request is never rounded down to zero.
         if !amount.is_zero() {
-            amount = amount.rounded_up(NANO_SCALE);
+            amount = amount.rounded_away_from_zero(NANO_SCALE);
         }
         let largest = Decimal::from_scaled(i64::MAX, 0);
         // Binary suffixes saturate at the largest `int64`; decimal suffixes do not.
