@@ -52,7 +52,7 @@ pub(crate) async fn run(args: AuditArgs) -> Result<ExitCode, Failure> {
         endpoint::serve(address, status.clone(), &Supervisor::new(Arc::new(console::report)))?;
     }
     let (sink, writer) = report::queue(args.output);
-    let started = writer.started();
+    let started = writer.started_count();
     let mut writing = tokio::spawn(writer.run());
     tokio::select! {
         failed = audit(&args, &status, sink) => match failed? {},

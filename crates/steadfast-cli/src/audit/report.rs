@@ -21,7 +21,7 @@ const MAX_PENDING_FINDINGS: usize = 4096;
 #[derive(Clone)]
 pub(super) struct FindingSink {
     sender: Sender<(Timestamp, AuditFinding)>,
-    started: Arc<AtomicU64>,
+    started_count: Arc<AtomicU64>,
     skipped: Arc<AtomicU64>,
 }
 
@@ -30,7 +30,7 @@ impl FindingSink {
     pub(super) fn accept(&self, finding: &AuditFinding) {
         // Relaxed is enough: the counters order no other data.
         if finding.state == AuditFindingState::Started {
-            self.started.fetch_add(1, Ordering::Relaxed);
+            self.started_count.fetch_add(1, Ordering::Relaxed);
         }
         if self.sender.try_send((Timestamp::now(), finding.clone())).is_err() {
             self.skipped.fetch_add(1, Ordering::Relaxed);
@@ -42,22 +42,22 @@ impl FindingSink {
 pub(super) struct FindingWriter {
     output: Output,
     received: Receiver<(Timestamp, AuditFinding)>,
-    started: Arc<AtomicU64>,
+    started_count: Arc<AtomicU64>,
     skipped: Arc<AtomicU64>,
 }
 
 /// Creates the queue of findings.
 pub(super) fn queue(output: Output) -> (FindingSink, FindingWriter) {
     let (sender, received) = channel(MAX_PENDING_FINDINGS);
-    let (started, skipped) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
-    let sink = FindingSink { sender, started: started.clone(), skipped: skipped.clone() };
-    (sink, FindingWriter { output, received, started, skipped })
+    let (started_count, skipped) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+    let sink = FindingSink { sender, started_count: started_count.clone(), skipped: skipped.clone() };
+    (sink, FindingWriter { output, received, started_count, skipped })
 }
 
 impl FindingWriter {
     /// Returns the counter of the findings that started.
-    pub(super) fn started(&self) -> Arc<AtomicU64> {
-        self.started.clone()
+    pub(super) fn started_count(&self) -> Arc<AtomicU64> {
+        self.started_count.clone()
     }
 
     /// Writes findings until all sinks are dropped: text to standard error, JSON to standard output.
@@ -156,7 +156,7 @@ mod tests {
         let (sink, writer) = queue(Output::Text);
         let finding = rejected();
         (0..MAX_PENDING_FINDINGS + 3).for_each(|_| sink.accept(&finding));
-        assert_eq!(writer.started().load(Ordering::Relaxed), MAX_PENDING_FINDINGS as u64 + 3);
+        assert_eq!(writer.started_count().load(Ordering::Relaxed), MAX_PENDING_FINDINGS as u64 + 3);
         assert_eq!(writer.skipped.load(Ordering::Relaxed), 3);
     }
 }

@@ -19,7 +19,7 @@ pub(super) const CHECK: &str = "reachability";
 const CONNECT_DEADLINE: Duration = Duration::from_secs(3);
 
 /// Duration above which a name resolution or a connection is reported as slow.
-const SLOW: Duration = Duration::from_secs(1);
+const SLOW_THRESHOLD: Duration = Duration::from_secs(1);
 
 /// Checks the name and all addresses of the server.
 pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
@@ -44,11 +44,11 @@ pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
         }
     };
     let mut findings = Vec::new();
-    if started.elapsed() > SLOW {
+    if started.elapsed() > SLOW_THRESHOLD {
         findings.push(Finding::warning(
             CHECK,
             &server,
-            format!("resolving the name {host} took {}", seconds(started.elapsed())),
+            format!("resolving the name {host} took {}", duration_text(started.elapsed())),
             "each reconnect waits for the name resolution",
             "check the DNS servers of this machine, for example with `getent hosts`",
         ));
@@ -57,14 +57,14 @@ pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
     let failed = results.iter().filter(|result| result.is_err()).count();
     for (address, result) in addresses.iter().zip(results) {
         findings.push(match result {
-            Ok(time) if time > SLOW => Finding::warning(
+            Ok(time) if time > SLOW_THRESHOLD => Finding::warning(
                 CHECK,
                 address,
-                format!("a TCP connection took {}", seconds(time)),
+                format!("a TCP connection took {}", duration_text(time)),
                 "each reconnect takes as long, and the cache is stale until then",
                 "check the network path to this address: packet loss, overloaded firewalls or load balancers",
             ),
-            Ok(time) => Finding::ok(CHECK, address, format!("TCP connection in {}", seconds(time))),
+            Ok(time) => Finding::ok(CHECK, address, format!("TCP connection in {}", duration_text(time))),
             Err(reason) if failed == addresses.len() => Finding::failure(
                 CHECK,
                 address,
@@ -93,6 +93,10 @@ async fn dial(address: SocketAddr) -> Result<Duration, String> {
     }
 }
 
-fn seconds(time: Duration) -> String {
-    if time < SLOW { format!("{:.1} ms", time.as_secs_f64() * 1e3) } else { format!("{:.1} s", time.as_secs_f64()) }
+fn duration_text(time: Duration) -> String {
+    if time < SLOW_THRESHOLD {
+        format!("{:.1} ms", time.as_secs_f64() * 1e3)
+    } else {
+        format!("{:.1} s", time.as_secs_f64())
+    }
 }

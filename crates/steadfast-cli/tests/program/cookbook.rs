@@ -305,8 +305,8 @@ fn annotations_recipe_sets_ttl_and_weight() {
         heavy,
         pod("other", "foreign", "10.0.0.3", true),
     ];
-    let places = [("192.0.2.53", server.as_str()), ("/run/haproxy/admin.sock", &socket)];
-    run_recipe("annotations", &haproxy.folder.clone(), &places, &objects, |_| {
+    let replacements = [("192.0.2.53", server.as_str()), ("/run/haproxy/admin.sock", &socket)];
+    run_recipe("annotations", &haproxy.folder.clone(), &replacements, &objects, |_| {
         let expected = [
             "short.shop 5 A 198.51.100.7",
             "short.shop 5 AAAA 2001:db8::7",
@@ -363,8 +363,8 @@ fn pending_recipe_reports_overdue_pod() {
     let mut pending = pod("shop", "web-0", "10.0.0.1", false);
     pending["status"] = json!({"phase": "Pending"});
     let running = pod("shop", "web-1", "10.0.0.2", true);
-    let places = [("stdout = {}", sink.as_str()), ("duration('10m')", "duration('3s')")];
-    run_recipe("pending", &folder.0, &places, &[pending, running], |_| {
+    let replacements = [("stdout = {}", sink.as_str()), ("duration('10m')", "duration('3s')")];
+    run_recipe("pending", &folder.0, &replacements, &[pending, running], |_| {
         let text = std::fs::read_to_string(&file).unwrap_or_default();
         let lines: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         assert!(lines.len() <= 1, "{text}");

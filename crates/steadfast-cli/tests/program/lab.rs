@@ -42,7 +42,7 @@ fn table_has_row_per_scenario() {
 }
 
 #[test]
-fn list_describes_document_scenarios() {
+fn list_names_client_go_scenarios() {
     let output = steadfast(&["lab", "--list"]);
     let report = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success());
