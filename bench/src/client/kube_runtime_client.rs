@@ -100,7 +100,7 @@ where
 
     fn prepared_node_lookup(&self) -> Box<dyn Fn(usize) -> bool + '_> {
         let keys: Vec<_> = self.names().iter().map(|(namespace, name)| self.key(namespace, name)).collect();
-        Box::new(move |place| self.store.get(&keys[place]).is_some_and(|object| object.node().is_some()))
+        Box::new(move |index| self.store.get(&keys[index]).is_some_and(|object| object.node().is_some()))
     }
 
     fn namespace_len(&self, namespace: &str) -> usize {

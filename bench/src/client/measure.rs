@@ -66,7 +66,7 @@ pub(super) fn measure_reads(cache: &dyn ClientCache, limit: Duration) -> Value {
 }
 
 /// Number of objects of which the order `hot` reads one.
-const HOT_ONE_IN: usize = 100;
+const HOT_OBJECT_STRIDE: usize = 100;
 
 /// Reads one field of an object, `reads` times. In the order `all`, each pass lists all objects, reads them and drops
 /// the list. The order `hot` reads random objects of a fixed hundredth. The order `random` reads random objects of the
@@ -75,7 +75,7 @@ pub(super) fn visit(cache: &dyn ClientCache, order: &str, reads: usize) -> Resul
     let objects = cache.len();
     let candidates: Vec<usize> = match order {
         "all" | "random" => (0..objects).collect(),
-        "hot" => (0..objects).step_by(HOT_ONE_IN).collect(),
+        "hot" => (0..objects).step_by(HOT_OBJECT_STRIDE).collect(),
         _ => return Err(format!("unknown order: {order}; use `all`, `hot` or `random`").into()),
     };
     let node = cache.prepared_node_lookup();
@@ -91,8 +91,8 @@ pub(super) fn visit(cache: &dyn ClientCache, order: &str, reads: usize) -> Resul
         let mut state = 1_u64;
         while made < reads {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let place = candidates[(state >> 33) as usize % candidates.len()];
-            assert!(node(place), "object {place} has no node");
+            let index = candidates[(state >> 33) as usize % candidates.len()];
+            assert!(node(index), "object {index} has no node");
             made += 1;
         }
     }

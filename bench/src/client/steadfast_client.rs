@@ -99,8 +99,8 @@ impl<K: CachedForm> ClientCache for SteadfastClient<K> {
 
     fn prepared_node_lookup(&self) -> Box<dyn Fn(usize) -> bool + '_> {
         let keys: Vec<_> = self.lister.all().iter().map(|object| object.key().clone()).collect();
-        Box::new(move |place| {
-            let found = self.lister.get_by_key(&keys[place]).ok().flatten();
+        Box::new(move |index| {
+            let found = self.lister.get_by_key(&keys[index]).ok().flatten();
             found.is_some_and(|object| object.node_name().is_some())
         })
     }

@@ -190,7 +190,7 @@ impl ClientVariant {
 
 impl Library {
     /// All compared libraries.
-    pub(super) const ALL: [Self; 3] = [Self::Steadfast, Self::Kube, Self::ClientGo];
+    pub(super) const COMPARED: [Self; 3] = [Self::Steadfast, Self::Kube, Self::ClientGo];
 
     /// Returns the command that runs `program` as a client of the server in `kubeconfig`.
     pub(super) fn command(self, program: &Path, kubeconfig: &Path) -> Command {
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_selects_one_client_per_library() {
+    fn one_per_library_selects_first_clients() {
         let names: Vec<&str> = select_clients(None, true, false).iter().map(|client| client.name).collect();
         assert_eq!(names.len(), 7, "{names:?}");
         assert!(select_clients(Some("dynamic"), false, true).iter().all(|client| client.resource == Resource::Widgets));

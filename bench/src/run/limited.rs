@@ -51,15 +51,10 @@ pub(crate) async fn run(args: LimitedArgs) -> Result<(), BenchError> {
     let data = workspace.generate(args.objects).await?;
     let kubeconfig = workspace.out.join("kubeconfig-limited");
     let (_server, address) = Process::serve(args.objects, &data, &kubeconfig).await?;
-    let mut client_run = LimitedRun {
-        workspace: &workspace,
-        variant,
-        objects: args.objects,
-        kubeconfig: &kubeconfig,
-        address: &address,
-    };
+    let mut run =
+        MemoryRun { workspace: &workspace, variant, objects: args.objects, kubeconfig: &kubeconfig, address: &address };
 
-    let settled_bytes = client_run.run_client(None).await?;
+    let settled_bytes = run.run_client(None).await?;
     // A fifth more covers the fragmentation of the allocator, and the fixed part covers the program itself.
     let limit_bytes = settled_bytes * MEMORY_LIMIT_FACTOR + MEMORY_LIMIT_EXTRA_BYTES;
     workspace.say(&format!(
@@ -68,7 +63,7 @@ pub(crate) async fn run(args: LimitedArgs) -> Result<(), BenchError> {
         format_number(limit_bytes / 1e6)
     ));
     let group = ControlGroup::create(limit_bytes as u64)?;
-    let limited_bytes = client_run.run_client(Some(&group)).await?;
+    let limited_bytes = run.run_client(Some(&group)).await?;
     workspace.say(&format!(
         "passed: {} objects synced and relisted within {} MB; {} MB after the sync, at most {} MB by the kernel's count",
         format_number(args.objects as f64),
@@ -79,7 +74,7 @@ pub(crate) async fn run(args: LimitedArgs) -> Result<(), BenchError> {
     Ok(())
 }
 
-struct LimitedRun<'a> {
+struct MemoryRun<'a> {
     workspace: &'a Workspace,
     variant: &'static ClientVariant,
     objects: usize,
@@ -87,7 +82,7 @@ struct LimitedRun<'a> {
     address: &'a str,
 }
 
-impl LimitedRun<'_> {
+impl MemoryRun<'_> {
     /// Runs a client that syncs, is compared with the server, relists and is compared again. Returns its memory after
     /// the sync.
     async fn run_client(&mut self, group: Option<&ControlGroup>) -> Result<f64, BenchError> {

@@ -52,7 +52,7 @@ const MIN_BATCHES: usize = 100;
 /// Number of batches between two resets of all connections. These batches take longer than the time after which a
 /// stream counts as healthy. Otherwise the backoff for a failing server (bound R6 in docs/contract.md) would dominate
 /// the result.
-const BATCHES_PER_CUT: usize = 64;
+const BATCHES_PER_RESET: usize = 64;
 
 /// Number of batches between two expiries of the resource version. After each expiry, the client must relist.
 const BATCHES_PER_EXPIRY: usize = 50;
@@ -197,7 +197,7 @@ impl Soak {
         let command = if self.batches.is_multiple_of(BATCHES_PER_EXPIRY) { "churn-and-expire" } else { "churn" };
         let version = send_control(&self.address, &format!("{command} {count}")).await?;
         // The connections are reset after the request for changes, so that they break within the batch.
-        if self.batches.is_multiple_of(BATCHES_PER_CUT) {
+        if self.batches.is_multiple_of(BATCHES_PER_RESET) {
             send_control(&self.address, "cut").await?;
         }
         self.client.request(&format!("reached {version}")).await?;

@@ -33,7 +33,7 @@ pub(super) struct Scenario {
 }
 
 /// Timeout of the recovery in long scenarios. kube-runtime abandons a silent connection after 295 s.
-const SILENCE_DURATION: Duration = Duration::from_secs(320);
+const LONG_RECOVERY_TIMEOUT: Duration = Duration::from_secs(320);
 /// Timeout of the recovery in all other scenarios.
 const RECOVERY_TIMEOUT: Duration = Duration::from_mins(1);
 /// Duration of a temporary fault.
@@ -50,7 +50,7 @@ impl Scenario {
     }
 
     const fn long_running(mut self) -> Self {
-        (self.recovery_timeout, self.is_long) = (SILENCE_DURATION, true);
+        (self.recovery_timeout, self.is_long) = (LONG_RECOVERY_TIMEOUT, true);
         self
     }
 }
@@ -70,7 +70,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     scenario("F9", "watches ended cleanly, once a second for 5 s", |setup| {
         Box::pin(each_second(setup, Faults::end_watches))
     }),
-    scenario("F10", "connections accepted and closed for 10 s", |setup| Box::pin(turned_away(setup))),
+    scenario("F10", "connections accepted and closed for 10 s", |setup| Box::pin(closed_on_accept(setup))),
     scenario("F11", "changes during a 2 s network outage, history compacted", |setup| Box::pin(compacted(setup))),
     scenario("F11", "410 in the stream", |setup| Box::pin(gone_in_stream(setup))),
     scenario("F12", "10 objects recreated during a 2 s network outage, history compacted", |setup| {
@@ -192,7 +192,7 @@ async fn each_second(setup: &mut Setup, inject: fn(&Faults)) -> Result<(), Bench
     Ok(())
 }
 
-async fn turned_away(setup: &mut Setup) -> Result<(), BenchError> {
+async fn closed_on_accept(setup: &mut Setup) -> Result<(), BenchError> {
     setup.start_synced_client().await?;
     setup.mark_fault_start();
     setup.network().accept_and_close(true);
@@ -206,7 +206,10 @@ async fn turned_away(setup: &mut Setup) -> Result<(), BenchError> {
 
 /// Resets all connections, and rejects new ones for two seconds. During this time, `change` runs and all earlier
 /// versions expire.
-async fn cut(setup: &mut Setup, change: fn(&mut Setup) -> Result<(), BenchError>) -> Result<(), BenchError> {
+async fn change_while_disconnected(
+    setup: &mut Setup,
+    change: fn(&mut Setup) -> Result<(), BenchError>,
+) -> Result<(), BenchError> {
     setup.start_synced_client().await?;
     setup.mark_fault_start();
     setup.network().cut();
@@ -223,11 +226,11 @@ async fn cut(setup: &mut Setup, change: fn(&mut Setup) -> Result<(), BenchError>
 async fn compacted(setup: &mut Setup) -> Result<(), BenchError> {
     let changes =
         |setup: &mut Setup| ten_names(setup).iter().try_for_each(|name| setup.expected.change(&setup.server, name));
-    cut(setup, changes).await
+    change_while_disconnected(setup, changes).await
 }
 
 async fn recreated(setup: &mut Setup) -> Result<(), BenchError> {
-    cut(setup, |setup| {
+    change_while_disconnected(setup, |setup| {
         ten_names(setup).iter().try_for_each(|name| {
             setup.expected.delete(&setup.server, name)?;
             setup.expected.create(&setup.server, name)
@@ -237,7 +240,10 @@ async fn recreated(setup: &mut Setup) -> Result<(), BenchError> {
 }
 
 async fn deleted(setup: &mut Setup) -> Result<(), BenchError> {
-    cut(setup, |setup| ten_names(setup).iter().try_for_each(|name| setup.expected.delete(&setup.server, name))).await
+    change_while_disconnected(setup, |setup| {
+        ten_names(setup).iter().try_for_each(|name| setup.expected.delete(&setup.server, name))
+    })
+    .await
 }
 
 async fn gone_in_stream(setup: &mut Setup) -> Result<(), BenchError> {

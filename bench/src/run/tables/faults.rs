@@ -58,7 +58,7 @@ pub(in crate::run) fn summary(fault_results: &FaultResults, selected: Option<&[(
         }
     }
     for (fault, title) in titles {
-        let cells = Library::ALL.map(|library| {
+        let cells = Library::COMPARED.map(|library| {
             let is_row = |fault_result: &&FaultResult| {
                 fault_result.library == library && fault_result.fault == fault && fault_result.title == title
             };

@@ -145,7 +145,7 @@ pub(in crate::run) fn summary(part_results: &PartResults) -> String {
         let prefix = if resource == Resource::Widgets { format!("{resource}: ") } else { String::new() };
         for metric in metrics(Prominence::Summary) {
             let measurements = at_largest_size(part_results, metric, |measurement| measurement.resource == resource);
-            let best_settings = Library::ALL
+            let best_settings = Library::COMPARED
                 .map(|library| best(measurements.iter().copied().filter(|measurement| measurement.library == library)));
             write_row(&mut text, &prefix, &measurements, &best_settings, cell_with_setting);
         }
