@@ -233,7 +233,7 @@ impl Reference {
     /// Panics if the server does not exist.
     pub fn freeze(&self, server: usize, on: bool) -> Result<(), TestkitError> {
         let process = self.servers[server].process.as_ref().ok_or("the server does not run")?;
-        Ok(process.freeze(on)?)
+        Ok(process.set_frozen(on)?)
     }
 
     /// Freezes the etcd, or resumes it.
@@ -242,7 +242,7 @@ impl Reference {
     ///
     /// Returns an error if the etcd is not running.
     pub fn freeze_etcd(&self, on: bool) -> Result<(), TestkitError> {
-        Ok(self.etcd.freeze(on)?)
+        Ok(self.etcd.set_frozen(on)?)
     }
 
     /// Returns the listen address of the etcd.

@@ -32,7 +32,7 @@ async fn frozen_endpoint_is_found_within_15s() -> Result<(), TestError> {
     }
     sleep(PERIOD * 2).await;
     assert!(fixture.started().iter().all(|(kind, endpoint, _)| *kind == Unresponsive && endpoint == "endpoint-1"));
-    assert_eq!(fixture.started().len(), 5, "{:#?}", fixture.sentences());
+    assert_eq!(fixture.started().len(), 5, "{:#?}", fixture.finding_texts());
     Ok(())
 }
 
@@ -50,7 +50,7 @@ async fn unreachable_endpoint_is_found_within_15s() -> Result<(), TestError> {
     fixture.wait_for_end(Unresponsive, 1, Duration::from_secs(60)).await;
     fixture.create(0, "after");
     sleep(PERIOD).await;
-    assert_eq!(fixture.started().len(), 2, "{:#?}", fixture.sentences());
+    assert_eq!(fixture.started().len(), 2, "{:#?}", fixture.finding_texts());
     Ok(())
 }
 
@@ -63,7 +63,7 @@ async fn restarted_endpoint_is_no_finding() -> Result<(), TestError> {
         sleep(Duration::from_secs(100)).await;
     }
     sleep(PERIOD).await;
-    assert_eq!(fixture.sentences(), Vec::<String>::new());
+    assert_eq!(fixture.finding_texts(), Vec::<String>::new());
     Ok(())
 }
 
@@ -84,7 +84,7 @@ async fn stall(replicas: usize, resources: usize, bookmarks: bool) -> Result<Dur
     fixture.server.faults().replica(last).stall_stream(stream.id, true);
     // A quiet stream is not stalled.
     sleep(Duration::from_secs(100)).await;
-    assert!(fixture.started().is_empty(), "{:#?}", fixture.sentences());
+    assert!(fixture.started().is_empty(), "{:#?}", fixture.finding_texts());
     fixture.create(0, "stalled");
     let found = fixture.wait_for(StalledStream, last, STALLED_BOUND).await;
     fixture.wait_for_end(StalledStream, last, STALLED_BOUND).await;
@@ -108,7 +108,7 @@ async fn lagging_replica_is_behind_not_stalled() -> Result<(), TestError> {
     let fixture = Fixture::start(3, 2).await?;
     fixture.server.faults().replica(2).lag(true);
     sleep(Duration::from_secs(60)).await;
-    assert!(fixture.started().is_empty(), "nothing has changed: {:#?}", fixture.sentences());
+    assert!(fixture.started().is_empty(), "nothing has changed: {:#?}", fixture.finding_texts());
     fixture.create(0, "new");
     fixture.wait_for(ReplicaBehind, 2, BEHIND_BOUND).await;
     sleep(Duration::from_secs(120)).await;
@@ -116,7 +116,7 @@ async fn lagging_replica_is_behind_not_stalled() -> Result<(), TestError> {
     fixture.wait_for_end(ReplicaBehind, 2, BEHIND_BOUND).await;
     sleep(PERIOD).await;
     let expected = (ReplicaBehind, "endpoint-2".to_owned(), Some("configmaps".to_owned()));
-    assert_eq!(fixture.started(), [expected], "{:#?}", fixture.sentences());
+    assert_eq!(fixture.started(), [expected], "{:#?}", fixture.finding_texts());
     let delays = &fixture.audit.stats().endpoints[2].streams[0].delays;
     assert!(delays.sum >= 120.0, "{delays:?}");
     Ok(())
@@ -134,14 +134,14 @@ async fn lose(replicas: usize, replica: Option<usize>, change: impl Fn(&Fixture)
     let lossy: Vec<usize> = replica.map_or_else(|| (0..replicas).collect(), |replica| vec![replica]);
     let start = tokio::time::Instant::now();
     while fixture.started().len() < lossy.len() {
-        assert!(start.elapsed() <= PERIOD, "found: {:#?}", fixture.sentences());
+        assert!(start.elapsed() <= PERIOD, "found: {:#?}", fixture.finding_texts());
         sleep(Duration::from_secs(1)).await;
     }
     sleep(PERIOD * 3).await;
     let mut started = fixture.started();
     started.sort();
     let expected = lossy.iter().map(|at| (LostEvents, format!("endpoint-{at}"), Some("configmaps".to_owned())));
-    assert_eq!(started, expected.collect::<Vec<_>>(), "{:#?}", fixture.sentences());
+    assert_eq!(started, expected.collect::<Vec<_>>(), "{:#?}", fixture.finding_texts());
     for at in lossy {
         assert_eq!(fixture.audit.stats().endpoints[at].streams[0].lost_events, 1);
     }
@@ -184,7 +184,7 @@ async fn missing_bookmarks_are_found() -> Result<(), TestError> {
     started.sort();
     let expected = ["configmaps", "secrets"];
     let expected = expected.map(|resource| (MissingBookmarks, "endpoint-0".to_owned(), Some(resource.to_owned())));
-    assert_eq!(started, expected, "{:#?}", fixture.sentences());
+    assert_eq!(started, expected, "{:#?}", fixture.finding_texts());
     fixture.server.faults().replica(0).no_bookmarks(false);
     fixture.create(1, "other");
     fixture.wait_for_end(MissingBookmarks, 0, Duration::from_secs(180)).await;
@@ -199,7 +199,7 @@ async fn frozen_etcd_fails_only_reads() -> Result<(), TestError> {
     fixture.server.faults().replica(1).freeze_etcd(false);
     fixture.wait_for_end(ReadsFailing, 1, Duration::from_secs(60)).await;
     let expected = (ReadsFailing, "endpoint-1".to_owned(), None);
-    assert_eq!(fixture.started(), [expected], "{:#?}", fixture.sentences());
+    assert_eq!(fixture.started(), [expected], "{:#?}", fixture.finding_texts());
     Ok(())
 }
 
@@ -226,13 +226,13 @@ async fn restored_history_is_reset() -> Result<(), TestError> {
     fixture.server.faults().restore(backup);
     let start = tokio::time::Instant::now();
     while !fixture.started().iter().any(|(kind, ..)| *kind == HistoryReset) {
-        assert!(start.elapsed() <= Duration::from_secs(60), "{:#?}", fixture.sentences());
+        assert!(start.elapsed() <= Duration::from_secs(60), "{:#?}", fixture.finding_texts());
         sleep(Duration::from_secs(1)).await;
     }
     sleep(PERIOD * 2).await;
     fixture.create(0, "in-the-new-history");
     sleep(PERIOD).await;
-    assert!(fixture.started().iter().all(|(kind, ..)| *kind == HistoryReset), "{:#?}", fixture.sentences());
+    assert!(fixture.started().iter().all(|(kind, ..)| *kind == HistoryReset), "{:#?}", fixture.finding_texts());
     assert!(fixture.audit.stats().endpoints.iter().all(|endpoint| endpoint.streams[0].is_open));
     Ok(())
 }

@@ -67,7 +67,7 @@ impl Fixture {
         let fixture = Self { server, audit, networks, findings };
         let stats = fixture.audit.stats();
         assert!(stats.endpoints.iter().flat_map(|it| &it.streams).all(|stream| stream.is_open), "{stats:#?}");
-        assert_eq!(fixture.sentences(), Vec::<String>::new());
+        assert_eq!(fixture.finding_texts(), Vec::<String>::new());
         Ok(fixture)
     }
 
@@ -96,7 +96,7 @@ impl Fixture {
         self.findings.lock().clone()
     }
 
-    pub(crate) fn sentences(&self) -> Vec<String> {
+    pub(crate) fn finding_texts(&self) -> Vec<String> {
         self.findings().iter().map(|(_, finding)| finding.to_string()).collect()
     }
 
@@ -132,7 +132,11 @@ impl Fixture {
             if is_found {
                 return start.elapsed();
             }
-            assert!(start.elapsed() <= limit, "no {kind:?} of {endpoint} within {limit:?}: {:#?}", self.sentences());
+            assert!(
+                start.elapsed() <= limit,
+                "no {kind:?} of {endpoint} within {limit:?}: {:#?}",
+                self.finding_texts()
+            );
             sleep(Duration::from_millis(100)).await;
         }
     }

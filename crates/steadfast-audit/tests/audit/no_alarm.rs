@@ -13,7 +13,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 const MAX_REQUEST_RATE: f64 = 1.0;
 
 fn check(fixture: &Fixture, lasted: Duration) {
-    assert_eq!(fixture.sentences(), Vec::<String>::new());
+    assert_eq!(fixture.finding_texts(), Vec::<String>::new());
     let stats = fixture.audit.stats();
     let requests: u64 = stats.endpoints.iter().map(|endpoint| endpoint.requests).sum();
     let rate = requests as f64 / lasted.as_secs_f64();
@@ -79,6 +79,6 @@ async fn slow_and_closing_server_causes_no_finding() -> Result<(), TestError> {
         sleep(Duration::from_secs(47)).await;
         fixture.server.faults().delay(Duration::ZERO);
     }
-    assert_eq!(fixture.sentences(), Vec::<String>::new());
+    assert_eq!(fixture.finding_texts(), Vec::<String>::new());
     Ok(())
 }

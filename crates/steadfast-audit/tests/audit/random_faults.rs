@@ -144,9 +144,9 @@ async fn run(seed: u64) -> Result<(), TestError> {
     }
     run.churn(PERIOD * 2).await;
     let started = run.fixture.started();
-    assert_eq!(started, expected, "seed {seed}: {:#?}", run.fixture.sentences());
+    assert_eq!(started, expected, "seed {seed}: {:#?}", run.fixture.finding_texts());
     let ended = run.fixture.findings().len() - started.len();
-    assert_eq!(ended, started.len(), "seed {seed}: each finding ends: {:#?}", run.fixture.sentences());
+    assert_eq!(ended, started.len(), "seed {seed}: each finding ends: {:#?}", run.fixture.finding_texts());
     Ok(())
 }
 

@@ -272,7 +272,7 @@ async fn wait_until_settled(mirror: &Mirror<RealServer>, entries: usize) -> Resu
         let is_new = status.reads > reads + 1;
         is_new && status.settled && status.skipped.is_empty() && status.entries == entries
     };
-    let nudged = async {
+    let compare_until_settled = async {
         loop {
             mirror.compare_now();
             let mut status = mirror.status();
@@ -281,7 +281,7 @@ async fn wait_until_settled(mirror: &Mirror<RealServer>, entries: usize) -> Resu
             }
         }
     };
-    let waited = timeout(TIMEOUT, nudged).await;
+    let waited = timeout(TIMEOUT, compare_until_settled).await;
     waited.map_err(|_| format!("not settled in {TIMEOUT:?}: {:?}", mirror.status().borrow()))??;
     Ok(())
 }
@@ -348,12 +348,12 @@ fn read_response(stream: &mut TcpStream) -> io::Result<char> {
 
 /// Counts the responses of each server in `times` requests through the service.
 fn count_responses(times: usize) -> BTreeMap<char, usize> {
-    let mut answered = BTreeMap::new();
+    let mut response_counts = BTreeMap::new();
     for _ in 0..times {
         let name = connect().and_then(|mut stream| read_response(&mut stream)).unwrap_or('-');
-        *answered.entry(name).or_default() += 1;
+        *response_counts.entry(name).or_default() += 1;
     }
-    answered
+    response_counts
 }
 
 fn expected_counts(all: &[(char, usize)]) -> BTreeMap<char, usize> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use std::{fs, io, thread};
 
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::time::timeout;
+use tokio::time;
 
 use crate::TestkitError;
 
@@ -52,7 +52,7 @@ impl Process {
     }
 
     /// Returns the address that the process reports when it is ready.
-    pub(super) async fn wait_until_ready(&mut self, deadline: Duration) -> Result<String, TestkitError> {
+    pub(super) async fn wait_until_ready(&mut self, timeout: Duration) -> Result<String, TestkitError> {
         let ready_address = async {
             while let Some(line) = self.lines.recv().await {
                 if let Some(address) = line.strip_prefix("ready ") {
@@ -61,16 +61,16 @@ impl Process {
             }
             None
         };
-        match timeout(deadline, ready_address).await {
+        match time::timeout(timeout, ready_address).await {
             Ok(Some(address)) => Ok(address),
             Ok(None) => Err(self.error_with_output("ended before it was ready").into()),
-            Err(_) => Err(self.error_with_output(&format!("was not ready after {deadline:?}")).into()),
+            Err(_) => Err(self.error_with_output(&format!("was not ready after {timeout:?}")).into()),
         }
     }
 
     /// Freezes the process, or resumes it, with `SIGSTOP` and `SIGCONT`. Its sockets stay open.
-    pub(super) fn freeze(&self, on: bool) -> io::Result<()> {
-        let kill = format!("kill -{} {}", if on { "STOP" } else { "CONT" }, self.child.id());
+    pub(super) fn set_frozen(&self, is_frozen: bool) -> io::Result<()> {
+        let kill = format!("kill -{} {}", if is_frozen { "STOP" } else { "CONT" }, self.child.id());
         // The command is the `kill` of the shell, because not every machine has a program of this name.
         let status = Command::new("sh").args(["-c", &kill]).status()?;
         if status.success() { Ok(()) } else { Err(io::Error::other(format!("{kill} ended with {status}"))) }
@@ -88,11 +88,11 @@ impl Process {
     }
 
     /// Waits until the process has exited successfully.
-    pub(super) async fn until_ended(&mut self, deadline: Duration) -> Result<(), TestkitError> {
+    pub(super) async fn until_ended(&mut self, timeout: Duration) -> Result<(), TestkitError> {
         // The channel ends when the output is closed. A wait for the child itself would block the runtime.
         let ended = async { while self.lines.recv().await.is_some() {} };
-        if timeout(deadline, ended).await.is_err() {
-            return Err(self.error_with_output(&format!("had not ended after {deadline:?}")).into());
+        if time::timeout(timeout, ended).await.is_err() {
+            return Err(self.error_with_output(&format!("had not ended after {timeout:?}")).into());
         }
         // The output is closed, so the process has exited or is about to exit. `Child::wait` closes the standard input
         // first, which would make a running process exit. The input stays open during the wait, so that a success means

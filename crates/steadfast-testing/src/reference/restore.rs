@@ -16,10 +16,10 @@ impl Reference {
     pub async fn back_up(&self) -> Result<u64, TestkitError> {
         let revision = self.newest_version().await?.parse()?;
         // The copied files must be from one instant: etcd can start from them as after a crash.
-        self.etcd.freeze(true)?;
+        self.etcd.set_frozen(true)?;
         let copy_result = copy(&self.folder.etcd(), &self.backup());
         // The etcd is resumed before the result is checked: an error must not leave it frozen.
-        self.etcd.freeze(false)?;
+        self.etcd.set_frozen(false)?;
         copy_result?;
         Ok(revision)
     }

@@ -13,7 +13,7 @@ use steadfast_testing::{InMemory, TestError};
 use crate::delivery_check::{DeliveryCounts, HandlerRecord, check_deliveries, lines};
 use crate::durable::{HandlerAction, Log, register_durable_handler};
 use crate::files::Folder;
-use crate::histories::change;
+use crate::histories::random_change;
 use crate::program_run::{ProgramRun, config_maps};
 
 fn random_action(random: &Mutex<Random>, is_last: bool) -> HandlerAction {
@@ -54,7 +54,7 @@ async fn run(seed: u64) -> Result<DeliveryCounts, TestError> {
             register_durable_handler(&program, &run_log, move |_| random_action(&random_actions, is_last))?;
         }
         for round in 0..random.below(60) {
-            change(&server, &mut random, round);
+            random_change(&server, &mut random, round);
             let wait = if random.below(8) == 0 { random.below(3000) } else { random.below(80) };
             tokio::time::sleep(Duration::from_millis(wait)).await;
             if random.below(25) == 0 {
@@ -75,7 +75,7 @@ async fn run(seed: u64) -> Result<DeliveryCounts, TestError> {
         log.extend(run_log.lock().iter().cloned());
         drop(log);
         for round in 0..random.below(20) * u64::from(!is_last) {
-            change(&server, &mut random, 1000 + round);
+            random_change(&server, &mut random, 1000 + round);
         }
         match random.below(6) * u64::from(!is_last) {
             1 => {

@@ -14,7 +14,7 @@ use steadfast_testing::{InMemory, TestError};
 use crate::delivery_check::{HandlerRecord, check_deliveries, lines};
 use crate::durable::{HandlerAction, Log, register_durable_handler};
 use crate::files::Folder;
-use crate::histories::change;
+use crate::histories::random_change;
 use crate::program_run::{ProgramRun, config_maps};
 
 /// Result of a test with one outage of the disk.
@@ -38,7 +38,7 @@ async fn run_with_outage(first_failure: u64, failure_count: u64) -> Result<Optio
     let server = ApiServer::builder().in_memory().start().await?;
     let mut random = Random::new(11);
     for round in 0..6 {
-        change(&server, &mut random, round);
+        random_change(&server, &mut random, round);
     }
     let (log, network) = (Log::default(), InMemory::default());
     let program = ProgramRun::start_with(&server, &network, checkpoint, &path).await?;
@@ -47,7 +47,7 @@ async fn run_with_outage(first_failure: u64, failure_count: u64) -> Result<Optio
         _ => HandlerAction::Acknowledge,
     })?;
     for round in 0..12 {
-        change(&server, &mut random, 10 + round);
+        random_change(&server, &mut random, 10 + round);
         tokio::time::sleep(Duration::from_millis(if round % 4 == 0 { 700 } else { 60 })).await;
     }
     // The handler must not wait longer than this for an event, even if the disk is full.
@@ -59,11 +59,11 @@ async fn run_with_outage(first_failure: u64, failure_count: u64) -> Result<Optio
     let write_count = writes.load(Ordering::Relaxed);
     let has_recovered = write_count >= first_failure.saturating_add(failure_count);
 
-    change(&server, &mut random, 30);
+    random_change(&server, &mut random, 30);
     tokio::time::sleep(Duration::from_millis(20 + random.below(100))).await;
     let path = program.simulate_kill(&folder)?;
     log.lock().push(HandlerRecord::Killed);
-    change(&server, &mut random, 31);
+    random_change(&server, &mut random, 31);
     let next_log = Log::default();
     let program = ProgramRun::start(&server, &path, 2).await?;
     register_durable_handler(&program, &next_log, |_| HandlerAction::Acknowledge)?;

@@ -23,7 +23,7 @@ fn random_name(random: &mut Random) -> String {
     format!("a-{}", random.below(12))
 }
 
-pub(crate) fn change(server: &ApiServer, random: &mut Random, round: u64) {
+pub(crate) fn random_change(server: &ApiServer, random: &mut Random, round: u64) {
     let name = random_name(random);
     let exists = server.get("configmaps", "default", &name).is_ok();
     // An error is ignored: the change is then skipped.
@@ -51,7 +51,7 @@ async fn run_history(seed: u64) -> Result<RunCounts, TestError> {
         let program = ProgramRun::start_on_network(&server, &network, &path).await?;
         let recording = recorder.record_as(&program.informer, &format!("run {number}"));
         for round in 0..random.below(40) {
-            change(&server, &mut random, round);
+            random_change(&server, &mut random, round);
             let wait = if random.below(5) == 0 { random.below(4000) } else { random.below(60) };
             tokio::time::sleep(Duration::from_millis(wait)).await;
             if random.below(25) == 0 {
@@ -74,7 +74,7 @@ async fn run_history(seed: u64) -> Result<RunCounts, TestError> {
         }
         path = program.simulate_kill(&folder)?;
         for round in 0..random.below(20) {
-            change(&server, &mut random, 1000 + round);
+            random_change(&server, &mut random, 1000 + round);
         }
         match random.below(5) {
             0 => {

@@ -19,7 +19,7 @@ pub(crate) struct ProgramRun {
     pub(crate) factory: InformerFactory,
     /// Events of its handler, as text.
     pub(crate) events: Arc<Mutex<Vec<String>>>,
-    pub(crate) notes: Arc<Mutex<Vec<Diagnostic>>>,
+    pub(crate) diagnostics: Arc<Mutex<Vec<Diagnostic>>>,
     path: PathBuf,
 }
 
@@ -48,11 +48,11 @@ impl ProgramRun {
         let factory = InformerFactory::new(&network.connection(server).await?);
         let informer =
             factory.builder::<Lazy<ConfigMap>>(Scope::namespace("default")).checkpoint(&checkpoint).start()?;
-        let (events, notes) = <(Arc<Mutex<Vec<String>>>, Arc<Mutex<Vec<Diagnostic>>>)>::default();
-        let (captured_events, captured_notes) = (events.clone(), notes.clone());
+        let (events, diagnostics) = <(Arc<Mutex<Vec<String>>>, Arc<Mutex<Vec<Diagnostic>>>)>::default();
+        let (captured_events, captured_diagnostics) = (events.clone(), diagnostics.clone());
         informer.on_event(move |event| captured_events.lock().push(event_text(&event)))?;
-        informer.on_diagnostic(move |note| captured_notes.lock().push(note.clone()));
-        Ok(Self { checkpoint, informer, factory, events, notes, path: path.to_owned() })
+        informer.on_diagnostic(move |diagnostic| captured_diagnostics.lock().push(diagnostic.clone()));
+        Ok(Self { checkpoint, informer, factory, events, diagnostics, path: path.to_owned() })
     }
 
     /// Waits until the cache is fresh, contains the state of `server`, and is written to the checkpoint.
@@ -93,7 +93,7 @@ impl ProgramRun {
     }
 
     pub(crate) fn diagnostics(&self, is_wanted: impl Fn(&Diagnostic) -> bool) -> Vec<String> {
-        self.notes.lock().iter().filter(|note| is_wanted(note)).map(ToString::to_string).collect()
+        self.diagnostics.lock().iter().filter(|diagnostic| is_wanted(diagnostic)).map(ToString::to_string).collect()
     }
 }
 

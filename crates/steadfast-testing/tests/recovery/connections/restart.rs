@@ -10,7 +10,7 @@ use crate::connections::fixture::ConnectionFixture;
 const INFORMERS: usize = 500;
 
 #[tokio::test(start_paused = true)]
-async fn restart_lists_once_each_four_concurrently() -> Result<(), TestError> {
+async fn restart_lists_at_most_four_concurrently() -> Result<(), TestError> {
     let fixture = ConnectionFixture::new(None).await?;
     let _recordings = fixture.start_informers(INFORMERS).await?;
     let lists_before = fixture.lists();
