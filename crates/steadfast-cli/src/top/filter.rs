@@ -48,6 +48,11 @@ impl Filter {
         Ok(if text.is_empty() { Self::All } else { Self::Text(text.to_lowercase()) })
     }
 
+    /// Returns whether the filter depends on the cells of the rows.
+    pub(super) fn needs_content(&self) -> bool {
+        matches!(self, Self::Text(_))
+    }
+
     /// Returns whether `row` matches. An expression decodes the object.
     pub(super) fn matches(&self, row: &Row) -> bool {
         match self {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use steadfast::Object;
 use steadfast_apiserver::KubectlColumns;
 
-use super::row::{Row, RowKey, RowObject, TableColumn};
+use super::row::{ColumnOrder, Row, RowContent, RowKey, RowObject, TableColumn};
 use super::usage::UsageTable;
 use crate::changes::phrases::event_time;
 use crate::watch::watched::{CachedObject, decode_object};
@@ -17,7 +17,7 @@ use crate::watch::watched::{CachedObject, decode_object};
 /// Columns of a resource, and the cells of its objects.
 #[derive(Debug)]
 pub(super) struct Schema {
-    api_resource: Arc<ApiResource>,
+    api_resource: ApiResource,
     columns: KubectlColumns,
     /// True if the first column is the namespace.
     has_namespace: bool,
@@ -38,23 +38,25 @@ impl Schema {
             Some(definition) => KubectlColumns::of_definition(definition, &api_resource.version),
             None => KubectlColumns::for_kind(&api_resource.group, &api_resource.kind),
         };
-        Self { api_resource: Arc::new(api_resource), columns, has_namespace, usage }
+        Self { api_resource, columns, has_namespace, usage }
     }
 
     /// Returns the columns of the table.
     pub(super) fn columns(&self) -> Vec<TableColumn> {
-        let namespace =
-            self.has_namespace.then(|| TableColumn { name: "Namespace".to_owned(), is_time: false, is_wide: false });
-        let columns = self.columns.columns().into_iter().map(|column| TableColumn {
+        let column = |name: &str, order| TableColumn { name: name.to_owned(), order, is_wide: false };
+        let namespace = self.has_namespace.then(|| column("Namespace", ColumnOrder::Namespace));
+        let columns = self.columns.columns().into_iter().enumerate().map(|(index, column)| TableColumn {
+            order: match (index, column.name.as_str()) {
+                _ if column.is_time => ColumnOrder::Time,
+                // As with kubectl, such a first column contains the names of the objects.
+                (0, "Name") => ColumnOrder::Name,
+                _ => ColumnOrder::Text,
+            },
             name: column.name,
-            is_time: column.is_time,
             is_wide: column.is_wide,
         });
-        let usage = ["CPU", "Memory"].into_iter().filter(|_| self.usage.is_some()).map(|name| TableColumn {
-            name: name.to_owned(),
-            is_time: false,
-            is_wide: false,
-        });
+        let usage = ["CPU", "Memory"].into_iter().filter(|_| self.usage.is_some());
+        let usage = usage.map(|name| column(name, ColumnOrder::Text));
         namespace.into_iter().chain(columns).chain(usage).collect()
     }
 
@@ -73,9 +75,9 @@ impl Schema {
         self.usage.as_ref()
     }
 
-    /// Returns the row with the current usage of its object; `None` without columns of the usage.
+    /// Returns the row with the current usage of its object; `None` without columns of the usage, or without cells.
     pub(super) fn with_usage(&self, row: &Row) -> Option<Row> {
-        self.usage.as_ref().map(|usage| row.with_last_cells(&usage.cells(&row.key)))
+        self.usage.as_ref().and_then(|usage| row.with_last_cells(&usage.cells(&row.key)))
     }
 
     /// Takes at most `max_rows` rows whose usage has changed.
@@ -83,15 +85,9 @@ impl Schema {
         self.usage.as_ref().map(|usage| usage.take_changed(max_rows)).unwrap_or_default()
     }
 
-    /// Returns the row of a cached object.
-    pub(super) fn row(&self, object: &Object<CachedObject>, now: Timestamp) -> Row {
-        let value = decode_object(&self.api_resource, object);
-        Row::new(row_key(object), &self.cells(&value, now), row_time(&value), self.shared(object))
-    }
-
     /// Returns the object in its cached form.
-    pub(super) fn shared(&self, object: &Object<CachedObject>) -> Arc<dyn RowObject> {
-        Arc::new(EncodedObject { api_resource: self.api_resource.clone(), object: object.clone() })
+    pub(super) fn row_object(self: &Arc<Self>, object: &Object<CachedObject>) -> Arc<dyn RowObject> {
+        Arc::new(EncodedObject { schema: self.clone(), object: object.clone() })
     }
 }
 
@@ -102,7 +98,7 @@ pub(super) fn row_key(object: &Object<CachedObject>) -> RowKey {
 
 /// Object in its cached form.
 struct EncodedObject {
-    api_resource: Arc<ApiResource>,
+    schema: Arc<Schema>,
     object: Object<CachedObject>,
 }
 
@@ -115,11 +111,16 @@ impl std::fmt::Debug for EncodedObject {
 
 impl RowObject for EncodedObject {
     fn decode(&self) -> Value {
-        decode_object(&self.api_resource, &self.object)
+        decode_object(&self.schema.api_resource, &self.object)
     }
 
     fn labels(&self) -> BTreeMap<String, String> {
         self.object.labels().unwrap_or_default()
+    }
+
+    fn content(&self) -> RowContent {
+        let value = self.decode();
+        RowContent { cells: self.schema.cells(&value, Timestamp::now()), time: row_time(&value) }
     }
 }
 
@@ -161,6 +162,10 @@ mod tests {
         assert_eq!(custom.cells(&object, now), ["web", "3"]);
         let names: Vec<String> = custom.columns().into_iter().map(|column| column.name).collect();
         assert_eq!(names, ["Name", "Size"]);
+        let orders: Vec<ColumnOrder> =
+            schema("ConfigMap", None, true).columns().iter().map(|column| column.order).collect();
+        let expected = [ColumnOrder::Namespace, ColumnOrder::Name, ColumnOrder::Text, ColumnOrder::Time];
+        assert_eq!(orders, expected);
     }
 
     #[test]

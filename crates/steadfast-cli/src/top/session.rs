@@ -256,15 +256,16 @@ impl Session {
         let now = Instant::now();
         for (number, source) in self.sources.iter().enumerate() {
             let Some(source) = source else { continue };
-            let changes = source.take();
             let tab = &mut self.model.tabs[number];
+            source.set_needs_content(tab.table.needs_content());
+            let changes = source.take();
             tab.freshness = Some(source.freshness());
             changes.rows.into_values().for_each(|change| tab.apply(change, now));
             self.model.record(number, changes.history);
         }
     }
 
-    /// Evaluates a new filter for a limited time. Returns whether rows remain.
+    /// Evaluates a new filter or order for a limited time. Returns whether rows remain.
     fn evaluate_filter(&mut self) -> bool {
         let (table, start) = (&mut self.model.tab_mut().table, Instant::now());
         while table.evaluate(FILTER_STEP) {

@@ -1,17 +1,19 @@
-//! Informer of a tab. Its handler computes rows on separate threads, and the screen takes all pending rows at once, so
-//! that the handler and the screen do not delay each other.
+//! Informer of a tab. The screen takes all pending rows at once, so that its handler and the screen do not delay each
+//! other. If the order or the filter of the table needs the content of the objects, the handler decodes them on separate
+//! threads.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use steadfast::{Call, Event, Freshness, Handler, Informer, InformerFactory, Registration, Scope};
+use steadfast::{Call, Event, Freshness, Handler, Informer, InformerFactory, Object, Registration, Scope};
 use tokio::sync::Notify;
 
 use super::history::{ChangeKind, MAX_CHANGES, RecordedChange};
-use super::row::{RowKey, RowMark};
+use super::row::{Row, RowKey, RowMark};
 use super::schema::{Schema, row_key};
 use super::tab::RowChange;
 use super::usage::UsagePoll;
@@ -25,6 +27,8 @@ const MAX_THREADS: usize = 4;
 pub(super) struct TabInformer {
     informer: Informer<CachedObject>,
     pending: Arc<Mutex<PendingChanges>>,
+    /// Whether the handler decodes each object.
+    needs_content: Arc<AtomicBool>,
     /// Periodic requests of processor and memory usage; `None` if the server has no metrics.
     _usage: Option<UsagePoll>,
     /// The handler is removed when the registration is dropped.
@@ -72,9 +76,20 @@ impl TabInformer {
     ) -> Result<Self, Failure> {
         let informer = compressed_informer(factory, api_resource, scope).start().map_err(Failure::usage)?;
         let pending = Arc::<Mutex<PendingChanges>>::default();
-        let handler = RowHandler { schema: schema.clone(), pending: pending.clone(), changed };
+        let needs_content = Arc::<AtomicBool>::default();
+        let handler = RowHandler {
+            schema: schema.clone(),
+            pending: pending.clone(),
+            needs_content: needs_content.clone(),
+            changed,
+        };
         let registration = informer.handler().deliver_each(MAX_PENDING_EVENTS).add_handler(handler);
-        Ok(Self { informer, pending, _usage: usage, _registration: registration.map_err(Failure::run)? })
+        Ok(Self { informer, pending, needs_content, _usage: usage, _registration: registration.map_err(Failure::run)? })
+    }
+
+    /// Sets whether the handler decodes each object, so that the screen does not have to.
+    pub(super) fn set_needs_content(&self, needs_content: bool) {
+        self.needs_content.store(needs_content, Ordering::Relaxed);
     }
 
     /// Takes all pending changes.
@@ -92,36 +107,47 @@ impl TabInformer {
 struct RowHandler {
     schema: Arc<Schema>,
     pending: Arc<Mutex<PendingChanges>>,
+    needs_content: Arc<AtomicBool>,
     changed: Arc<Notify>,
+}
+
+impl RowHandler {
+    /// Returns the row of an object. It is decoded before the lock of the changes is taken.
+    fn row(&self, key: &RowKey, object: &Object<CachedObject>) -> Row {
+        let row = Row::new(key.clone(), self.schema.row_object(object));
+        if self.needs_content.load(Ordering::Relaxed) {
+            row.compute_content();
+        }
+        row
+    }
 }
 
 impl Handler<CachedObject> for RowHandler {
     fn handle(&self, event: Event<CachedObject>, _call: Call) {
         let key = row_key(event.object());
-        // The row is computed before the lock is taken, because decoding takes longer than all other steps.
-        let row = |object| self.schema.row(object, Timestamp::now());
         match &event {
             Event::Added { object, initial } => {
                 let mark = (!initial).then_some(RowMark::Added);
-                let change = RowChange::Upsert { row: row(object), mark };
+                let row = self.row(&key, object);
+                let added = row.object.clone();
                 let mut pending = self.pending.lock();
-                pending.upsert(key.clone(), change);
+                pending.upsert(key.clone(), RowChange::Upsert { row, mark });
                 if !initial {
-                    pending.record(key, ChangeKind::Added(self.schema.shared(object)));
+                    pending.record(key, ChangeKind::Added(added));
                 }
             }
             Event::Updated { old, new } => {
-                let change = RowChange::Upsert { row: row(new), mark: Some(RowMark::Updated) };
-                let kind = ChangeKind::Updated { old: self.schema.shared(old), new: self.schema.shared(new) };
+                let row = self.row(&key, new);
+                let kind = ChangeKind::Updated { old: self.schema.row_object(old), new: row.object.clone() };
                 let mut pending = self.pending.lock();
-                pending.upsert(key.clone(), change);
+                pending.upsert(key.clone(), RowChange::Upsert { row, mark: Some(RowMark::Updated) });
                 pending.record(key, kind);
             }
             Event::Deleted { last, certainty, reason, .. } => {
                 let detail = format!("{certainty}: {reason}");
                 let mut pending = self.pending.lock();
                 pending.upsert(key.clone(), RowChange::Remove(key.clone()));
-                pending.record(key, ChangeKind::Deleted { last: self.schema.shared(last), detail });
+                pending.record(key, ChangeKind::Deleted { last: self.schema.row_object(last), detail });
             }
             Event::Resynced { .. } => return,
         }

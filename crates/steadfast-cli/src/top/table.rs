@@ -1,16 +1,23 @@
 //! Rows of one resource, in an order that is maintained incrementally, with a filter and a cursor.
 //!
 //! A change needs one search in the order. The time for a window depends only on the height of the window. A new filter
-//! is evaluated in steps, so that the screen and the keys remain responsive.
+//! is evaluated in steps, so that the screen and the keys remain responsive. So is a new order for which objects must be
+//! decoded.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
+use std::thread::{self, available_parallelism};
 use std::time::Instant;
 
 use super::filter::Filter;
 use super::natural_order;
-use super::row::{Row, RowKey, RowMark, TableColumn};
+use super::row::{ColumnOrder, Row, RowKey, RowMark, TableColumn};
+
+/// Maximum number of threads that decode objects for a new filter or order.
+const MAX_THREADS: usize = 4;
+/// Number of rows for which a thread is worth its start.
+const MIN_ROWS_PER_THREAD: usize = 16;
 
 /// Rows of one resource.
 pub(super) struct Table {
@@ -20,8 +27,10 @@ pub(super) struct Table {
     order: BTreeSet<Position>,
     sort: Sort,
     filter: Filter,
-    /// Rows on which a new filter was not evaluated yet.
+    /// Rows on which a new filter or order was not evaluated yet.
     unevaluated: Vec<RowKey>,
+    /// Row that is selected as soon as it is evaluated.
+    pending_selection: Option<RowKey>,
     /// Position of the selected row; `None` selects the first row.
     cursor: Option<Position>,
     /// Number of rows above the selected row in the window.
@@ -104,6 +113,7 @@ impl Table {
             sort: Sort::default(),
             filter: Filter::All,
             unevaluated: Vec::new(),
+            pending_selection: None,
             cursor: None,
             rows_above: 0,
         }
@@ -119,7 +129,12 @@ impl Table {
         self.order.len()
     }
 
-    /// Returns the number of rows on which the filter was not evaluated yet.
+    /// Returns whether the order or the filter depends on the content of the objects.
+    pub(super) fn needs_content(&self) -> bool {
+        self.filter.needs_content() || self.column_order(self.sort).needs_content()
+    }
+
+    /// Returns the number of rows on which the filter or the order was not evaluated yet.
     pub(super) fn unevaluated_count(&self) -> usize {
         self.unevaluated.len()
     }
@@ -170,33 +185,58 @@ impl Table {
         }
     }
 
-    /// Orders the rows by another column or direction. The selected row remains selected.
+    /// Orders the rows by another column or direction. The selected row remains selected. If objects must be decoded for
+    /// this order, the rows appear while [`evaluate`](Self::evaluate) runs.
     pub(super) fn set_sort(&mut self, sort: Sort) {
         let selected = self.cursor.is_some().then(|| self.selected()).flatten();
+        let needs_content = self.column_order(sort).needs_content();
+        if needs_content && self.rows.values().any(|stored| stored.is_shown && !stored.row.has_content()) {
+            self.sort = sort;
+            self.restart_evaluation();
+            self.pending_selection = selected;
+            return;
+        }
+        let selected = selected.or_else(|| self.pending_selection.take());
+        let is_shown = |key: &RowKey| self.rows.get(key).is_some_and(|stored| stored.is_shown);
+        self.pending_selection = selected.clone().filter(|key| !is_shown(key));
         self.sort = sort;
         let shown = self.rows.values().filter(|stored| stored.is_shown);
         self.order = shown.map(|stored| self.position(&stored.row)).collect();
-        self.cursor = selected.and_then(|key| self.rows.get(&key)).map(|stored| self.position(&stored.row));
+        let selected = selected.and_then(|key| self.rows.get(&key)).filter(|stored| stored.is_shown);
+        self.cursor = selected.map(|stored| self.position(&stored.row));
     }
 
     /// Replaces the filter. The rows appear while [`evaluate`](Self::evaluate) runs.
     pub(super) fn set_filter(&mut self, filter: Filter) {
         self.filter = filter;
+        self.restart_evaluation();
+    }
+
+    /// Evaluates the filter and the order again on all rows, without a selection.
+    fn restart_evaluation(&mut self) {
         self.order.clear();
         self.unevaluated = self.rows.keys().cloned().collect();
         self.rows.values_mut().for_each(|stored| stored.is_shown = false);
+        self.pending_selection = None;
         self.cursor = None;
         self.rows_above = 0;
     }
 
-    /// Evaluates a new filter on at most `max_rows` further rows. Returns whether rows remain.
+    /// Evaluates a new filter or order on at most `max_rows` further rows. Returns whether rows remain.
     pub(super) fn evaluate(&mut self, max_rows: usize) -> bool {
+        if self.needs_content() {
+            self.compute_contents(max_rows);
+        }
         for _ in 0..max_rows {
             let Some(key) = self.unevaluated.pop() else { break };
             // The row was evaluated already if it changed after the filter.
             let Some(stored) = self.rows.get(&key).filter(|stored| !stored.is_shown) else { continue };
             if self.filter.matches(&stored.row) {
                 let position = self.position(&stored.row);
+                if self.pending_selection.as_ref() == Some(&key) {
+                    self.pending_selection = None;
+                    self.cursor = Some(position.clone());
+                }
                 self.order.insert(position);
                 if let Some(stored) = self.rows.get_mut(&key) {
                     stored.is_shown = true;
@@ -206,9 +246,26 @@ impl Table {
         !self.unevaluated.is_empty()
     }
 
+    /// Decodes the objects of the next `max_rows` rows of the evaluation, on several threads.
+    fn compute_contents(&self, max_rows: usize) {
+        let next_rows = self.unevaluated.iter().rev().take(max_rows).filter_map(|key| self.row(key));
+        let missing: Vec<&Row> = next_rows.filter(|row| !row.has_content()).collect();
+        let threads = available_parallelism().map_or(1, |threads| threads.get().min(MAX_THREADS));
+        let share = missing.len().div_ceil(threads).max(MIN_ROWS_PER_THREAD);
+        let mut shares = missing.chunks(share);
+        let own_share = shares.next();
+        thread::scope(|scope| {
+            shares.for_each(|rows| {
+                scope.spawn(|| rows.iter().for_each(|row| row.compute_content()));
+            });
+            own_share.into_iter().flatten().for_each(|row| row.compute_content());
+        });
+    }
+
     /// Moves the cursor by a number of rows, in a window of `height` rows.
     pub(super) fn move_cursor(&mut self, rows: isize, height: usize) {
         let Some(start) = self.resolved_cursor().cloned() else { return };
+        self.pending_selection = None;
         let neighbours =
             if rows < 0 { self.before(&start, rows.unsigned_abs()) } else { self.after(&start, rows.unsigned_abs()) };
         let (moved, target) = (neighbours.len(), neighbours.last().map(|position| (*position).clone()));
@@ -220,12 +277,14 @@ impl Table {
 
     /// Selects the first row, and follows it.
     pub(super) fn move_to_start(&mut self) {
+        self.pending_selection = None;
         self.cursor = None;
         self.rows_above = 0;
     }
 
     /// Selects the last row, in a window of `height` rows.
     pub(super) fn move_to_end(&mut self, height: usize) {
+        self.pending_selection = None;
         let last = if self.sort.is_descending { self.order.first() } else { self.order.last() };
         self.cursor = last.cloned();
         self.rows_above = height.saturating_sub(1);
@@ -276,10 +335,17 @@ impl Table {
     }
 
     fn position(&self, row: &Row) -> Position {
-        let is_time = self.columns.get(self.sort.column).is_some_and(|column| column.is_time);
-        let value =
-            if is_time { SortValue::Time(row.time) } else { SortValue::Text(row.cell(self.sort.column).into()) };
+        let value = match self.column_order(self.sort) {
+            ColumnOrder::Namespace => SortValue::Text(row.key.namespace().into()),
+            ColumnOrder::Name => SortValue::Text(row.key.name().into()),
+            ColumnOrder::Text => SortValue::Text(row.cell(self.sort.column).into()),
+            ColumnOrder::Time => SortValue::Time(row.time()),
+        };
         Position { value, key: row.key.clone() }
+    }
+
+    fn column_order(&self, sort: Sort) -> ColumnOrder {
+        self.columns.get(sort.column).map_or(ColumnOrder::Name, |column| column.order)
     }
 }
 

@@ -81,7 +81,7 @@ fn prompt_line(model: &Model, context: &ViewContext<'_>, columns: usize) -> Line
     }
     let pending = tab.table.unevaluated_count();
     if pending > 0 {
-        text = format!("{text} ({pending} rows to filter)");
+        text = format!("{text} ({pending} rows to evaluate)");
     }
     let text = format!("{text} │ : kind  / filter  s sort  Enter open  ? help  q quit");
     Line::styled(shorten(&text, columns).into_owned(), context.dim())

@@ -6,8 +6,8 @@ use super::*;
 use crate::top::row::tests::row;
 
 fn columns() -> Vec<TableColumn> {
-    let column = |name: &str, is_time| TableColumn { name: name.to_owned(), is_time, is_wide: false };
-    vec![column("Name", false), column("Status", false), column("Age", true)]
+    let column = |name: &str, order| TableColumn { name: name.to_owned(), order, is_wide: false };
+    vec![column("Name", ColumnOrder::Name), column("Status", ColumnOrder::Text), column("Age", ColumnOrder::Time)]
 }
 
 fn table(count: usize) -> Table {
@@ -29,6 +29,12 @@ fn window(table: &mut Table, height: usize) -> String {
     names.collect::<Vec<_>>().join(" ")
 }
 
+/// Orders the rows, and evaluates the order on all of them.
+fn sort(table: &mut Table, sort: Sort) {
+    table.set_sort(sort);
+    while table.evaluate(3) {}
+}
+
 #[test]
 fn cursor_scrolls_the_window() {
     let mut table = table(12);
@@ -44,17 +50,17 @@ fn cursor_scrolls_the_window() {
     table.move_to_end(4);
     assert_eq!(window(&mut table, 4), "8 9 10 [11]");
     assert_eq!(window(&mut table, 20), "0 1 2 3 4 5 6 7 8 9 10 [11]");
-    table.set_sort(Sort { column: 2, is_descending: true });
+    sort(&mut table, Sort { column: 2, is_descending: true });
     assert_eq!(window(&mut table, 4), "8 9 10 [11]", "the oldest row is the first one");
     table.move_to_start();
-    table.set_sort(Sort { column: 2, is_descending: false });
+    sort(&mut table, Sort { column: 2, is_descending: false });
     assert_eq!(window(&mut table, 4), "[11] 10 9 8");
 }
 
 #[test]
 fn cursor_follows_its_row() {
     let mut table = table(5);
-    table.set_sort(Sort { column: 1, is_descending: false });
+    sort(&mut table, Sort { column: 1, is_descending: false });
     table.move_cursor(2, 5);
     assert_eq!(table.selected(), Some(RowKey::new("shop", "web-2")));
     table.upsert(row("shop", "web-2", &["web-2", "Failed", ""], 2, "web"), None);
@@ -65,6 +71,26 @@ fn cursor_follows_its_row() {
         table.remove(&RowKey::new("shop", name));
     }
     assert_eq!((window(&mut table, 5), table.selected()), (String::new(), None));
+}
+
+#[test]
+fn objects_are_decoded_when_needed() {
+    let mut table = table(50);
+    let decoded_count = |table: &Table| table.rows.values().filter(|stored| stored.row.has_content()).count();
+    table.move_cursor(30, 5);
+    assert_eq!((decoded_count(&table), table.needs_content()), (0, false), "ordered by name");
+    table.set_sort(Sort { column: 1, is_descending: false });
+    assert_eq!((table.shown_count(), table.unevaluated_count()), (0, 50));
+    assert!(table.evaluate(20));
+    assert_eq!((table.shown_count(), decoded_count(&table)), (20, 20));
+    while table.evaluate(20) {}
+    assert_eq!(table.selected(), Some(RowKey::new("shop", "web-30")), "the selection survives");
+    table.set_sort(Sort { column: 2, is_descending: false });
+    assert_eq!((table.shown_count(), table.unevaluated_count()), (50, 0), "no object is decoded twice");
+    table.move_to_start();
+    table.set_sort(Sort::default());
+    table.set_filter(Filter::parse("running").expect("a filter"));
+    assert!(table.needs_content(), "the filter reads the cells");
 }
 
 #[test]

@@ -17,19 +17,20 @@ use crate::top::details::DetailsPage;
 use crate::top::history::{ChangeHistory, ChangeKind, RecordedChange};
 use crate::top::model::Effect;
 use crate::top::row::tests::row;
-use crate::top::row::{RowKey, RowMark, TableColumn};
+use crate::top::row::{ColumnOrder, RowKey, RowMark, TableColumn};
 use crate::top::tab::RowChange;
 use crate::top::table::Table;
 
 fn tab(title: &str, kind: Kind) -> Tab {
-    let column = |(name, is_time, is_wide): (&str, bool, bool)| TableColumn { name: name.to_owned(), is_time, is_wide };
+    let column =
+        |(name, order, is_wide): (&str, ColumnOrder, bool)| TableColumn { name: name.to_owned(), order, is_wide };
     let columns = [
-        ("Namespace", false, false),
-        ("Name", false, false),
-        ("Status", false, false),
-        ("Age", true, false),
-        ("IP", false, true),
-        ("Node", false, true),
+        ("Namespace", ColumnOrder::Namespace, false),
+        ("Name", ColumnOrder::Name, false),
+        ("Status", ColumnOrder::Text, false),
+        ("Age", ColumnOrder::Time, false),
+        ("IP", ColumnOrder::Text, true),
+        ("Node", ColumnOrder::Text, true),
     ];
     Tab {
         title: title.to_owned(),
