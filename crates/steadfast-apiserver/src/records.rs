@@ -20,7 +20,7 @@ pub enum Verb {
     /// List that only reads the version of the collection: with `limit=1`, or with a selector that matches no object.
     Probe,
     /// List of one object by its name, at an exact version.
-    ListOne,
+    ListByName,
     /// Watch that starts with all objects: a full transfer.
     StreamedList,
     /// Watch from a version.
@@ -44,7 +44,7 @@ impl Verb {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get | Self::Other => "get",
-            Self::List | Self::Page | Self::Probe | Self::ListOne => "list",
+            Self::List | Self::Page | Self::Probe | Self::ListByName => "list",
             Self::StreamedList | Self::Watch => "watch",
             Self::Create => "create",
             Self::Update => "update",
@@ -232,7 +232,7 @@ impl RequestLog {
                 Verb::Probe => counts.probes += 1,
                 Verb::StreamedList => counts.streamed_lists += 1,
                 Verb::Watch => counts.watches += 1,
-                Verb::Get | Verb::ListOne => counts.gets += 1,
+                Verb::Get | Verb::ListByName => counts.gets += 1,
                 verb => counts.writes += usize::from(verb.is_write()),
             }
         }

@@ -22,7 +22,7 @@
 //! | task | types |
 //! |---|---|
 //! | parse an expression | [`Program`], [`SyntaxError`], [`MAX_DEPTH`], [`MAX_TEXT_BYTES`], [`RESERVED`] |
-//! | inspect an expression before its evaluation | [`ast`], [`Kind`], [`TypeError`] |
+//! | inspect an expression before its evaluation | [`ast`], [`StaticType`], [`TypeError`] |
 //! | bind names and evaluate | [`Context`], [`Budget`], [`Meter`], [`Evaluation`], [`CelError`], [`CelErrorKind`] |
 //! | read and create values | [`CelValue`], [`Type`], [`Text`], [`CelList`], [`CelMap`], [`CelTimestamp`], [`CelDuration`], [`Extension`], [`equal`] |
 //! | convert from and to JSON | [`CelValue`], [`owned_from_json`], [`to_json`] |
@@ -74,7 +74,7 @@ mod types;
 mod value;
 
 pub use budget::Budget;
-pub use check::{Kind, TypeError};
+pub use check::{StaticType, TypeError};
 pub use compare::equal;
 pub use context::Context;
 pub use error::{CelError, CelErrorKind, SyntaxError};

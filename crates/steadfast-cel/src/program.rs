@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::ast::{Expr, ExprKind, Literal};
 use crate::budget::Budget;
-use crate::check::{Kind, TypeError, check};
+use crate::check::{StaticType, TypeError, check};
 use crate::context::Context;
 use crate::error::{CelError, SyntaxError};
 use crate::evaluator::Evaluator;
@@ -85,14 +85,14 @@ impl Program {
     /// Returns the type of the value with variables of these types, as far as the type is known.
     ///
     /// The environment is that of validation rules in the Kubernetes API: their functions and macros, without
-    /// `cel.bind`. Values of type [`Kind::Any`] fit everywhere.
+    /// `cel.bind`. Values of type [`StaticType::Any`] fit everywhere.
     ///
     /// # Errors
     ///
     /// Returns all errors in the order of their positions: undeclared names and functions, unknown fields, and
     /// operators and functions without a definition for their operands. If the types are right, invalid literals are
     /// errors: patterns, durations, timestamps, and lists and maps of mixed types.
-    pub fn check(&self, variables: &BTreeMap<&str, Kind>) -> Result<Kind, Vec<TypeError>> {
+    pub fn check(&self, variables: &BTreeMap<&str, StaticType>) -> Result<StaticType, Vec<TypeError>> {
         check(&self.root, variables)
     }
 

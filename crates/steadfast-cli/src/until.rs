@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use steadfast_cel::{Budget, CelValue, Context, Kind, Program, Type};
+use steadfast_cel::{Budget, CelValue, Context, Program, StaticType, Type};
 
 use crate::changes::phrases::{find_condition, list};
 use crate::duration;
@@ -77,8 +77,8 @@ impl FromStr for Until {
                 "{text:?} is not a number, a duration (30s), `delete`, `condition=Ready` or an expression over `object`"
             ));
         }
-        match program.check(&BTreeMap::from([("object", Kind::Any)])) {
-            Ok(Kind::Any | Kind::Plain(Type::Bool)) => {}
+        match program.check(&BTreeMap::from([("object", StaticType::Any)])) {
+            Ok(StaticType::Any | StaticType::Plain(Type::Bool)) => {}
             Ok(_) => return Err(format!("the expression {text:?} is not a comparison, so it is never true")),
             Err(errors) => {
                 let errors: Vec<String> = errors.into_iter().map(|error| error.message).collect();

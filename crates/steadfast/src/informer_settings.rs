@@ -86,8 +86,8 @@ impl InformerSettings {
             &self.reflector,
             &requested.reflector,
             ReflectorSettings {
-                streamed_lists, delta_relists, delta_min_objects, delta_objects_per_difference, delta_timeout, page_size, list_stall_timeout, initial_events_timeout, pages_for, poll_every, period,
-                min_period, max_period, audit_every, stale_after, healthy_after, short_watch,
+                streamed_lists, delta_relists, delta_min_objects, delta_objects_per_difference, delta_timeout, page_size, list_stall_timeout, initial_events_timeout, paged_list_period, poll_every, period,
+                min_period, max_period, audit_every, stale_after, healthy_after, min_watch_duration,
                 probe_deadline, short_watch_deadline, watch_timeout, relist_jitter, backoff,
             },
             not rules

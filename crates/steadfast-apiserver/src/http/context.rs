@@ -128,7 +128,7 @@ fn request_verb(method: &Method, route: &Route, query: &Query) -> Verb {
         ("GET", false) if query.text("limit") == "1" || matches_no_object(query) => Verb::Probe,
         // Steadfast sends such a list of one name at an exact version, to read the state of an object at that version.
         ("GET", false) if query.text("resourceVersionMatch") == "Exact" && requested_name_count(query) == 1 => {
-            Verb::ListOne
+            Verb::ListByName
         }
         ("GET", false) => Verb::List,
         ("POST", _) => Verb::Create,

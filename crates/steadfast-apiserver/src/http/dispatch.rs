@@ -160,7 +160,7 @@ async fn respond_for_target(
             let name = path.name.as_deref().unwrap_or_default();
             read::get(exchange, &target, name, query, &rendering).await
         }
-        Verb::List | Verb::Page | Verb::Probe | Verb::ListOne => {
+        Verb::List | Verb::Page | Verb::Probe | Verb::ListByName => {
             let options = list_options(query, &rendering)?;
             list::list(exchange, &target, &options, &selector()?, rendering).await
         }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use super::Kind;
+use super::StaticType;
 use crate::types::Type;
 
 /// Prefix of the types of the authorization library. Rules of custom resources have no value of these types.
@@ -31,7 +31,7 @@ const PLAIN_TYPES: [Type; 12] = [
 /// Result of the search for a function.
 pub(super) enum Resolution {
     /// Result type.
-    Found(Kind),
+    Found(StaticType),
     /// No overload of the function has these types.
     NoOverload,
     /// The environment has no function of this name.
@@ -39,7 +39,7 @@ pub(super) enum Resolution {
 }
 
 /// Returns the result type of a call; `target` is the receiver of a member call.
-pub(super) fn resolve(name: &str, target: Option<&Kind>, arguments: &[Kind]) -> Resolution {
+pub(super) fn resolve(name: &str, target: Option<&StaticType>, arguments: &[StaticType]) -> Resolution {
     let Some(overloads) = overloads_by_name().get(name) else { return Resolution::Undeclared };
     let mut result = None;
     for overload in overloads {
@@ -49,7 +49,7 @@ pub(super) fn resolve(name: &str, target: Option<&Kind>, arguments: &[Kind]) -> 
             // Operands of type `dyn` can fit several overloads. As in cel-go, the type stays open if their results
             // differ.
             Some(other) if other == found => other,
-            Some(_) => Kind::Any,
+            Some(_) => StaticType::Any,
         });
     }
     result.map_or(Resolution::NoOverload, Resolution::Found)
@@ -63,7 +63,7 @@ struct Overload {
 
 impl Overload {
     /// Returns the type of the result; `None` if the overload does not accept the operands.
-    fn result(&self, target: Option<&Kind>, arguments: &[Kind]) -> Option<Kind> {
+    fn result(&self, target: Option<&StaticType>, arguments: &[StaticType]) -> Option<StaticType> {
         let mut bindings = Bindings::new();
         let target_fits = match (&self.receiver, target) {
             (Some(pattern), Some(target)) => pattern.accepts(target, &mut bindings),
@@ -81,7 +81,7 @@ impl Overload {
 }
 
 /// Types of the type parameters of a call.
-type Bindings<'t> = BTreeMap<&'t str, Kind>;
+type Bindings<'t> = BTreeMap<&'t str, StaticType>;
 
 /// Type in a declaration.
 enum DeclaredType {
@@ -124,32 +124,33 @@ impl DeclaredType {
         }
     }
 
-    /// Returns whether a value of type `kind` is accepted, and binds type parameters.
-    fn accepts(&self, kind: &Kind, bindings: &mut Bindings<'static>) -> bool {
+    /// Returns whether a value of type `static_type` is accepted, and binds type parameters.
+    fn accepts(&self, static_type: &StaticType, bindings: &mut Bindings<'static>) -> bool {
         if matches!(self, Self::Any) {
             return true;
         }
-        match (self, kind) {
+        match (self, static_type) {
             (Self::Parameter(name), _) => match bindings.get(name) {
                 // A bound parameter accepts what fits the type, and becomes the more general of both types.
-                Some(bound) if !bound.fits(kind) => false,
+                Some(bound) if !bound.fits(static_type) => false,
                 Some(bound) => {
-                    if kind.is_more_general(bound) {
-                        bindings.insert(name, kind.clone());
+                    if static_type.is_more_general(bound) {
+                        bindings.insert(name, static_type.clone());
                     }
                     true
                 }
                 None => {
-                    bindings.insert(name, kind.clone());
+                    bindings.insert(name, static_type.clone());
                     true
                 }
             },
-            (_, Kind::Any | Kind::Plain(Type::Invalid)) | (Self::Optional(_), Kind::Plain(Type::Null)) => true,
-            (Self::Plain(cel_type), _) => Kind::Plain(*cel_type).fits(kind),
-            (Self::List(items), Kind::List(inner)) | (Self::Optional(items), Kind::Optional(inner)) => {
+            (_, StaticType::Any | StaticType::Plain(Type::Invalid))
+            | (Self::Optional(_), StaticType::Plain(Type::Null)) => true,
+            (Self::Plain(cel_type), _) => StaticType::Plain(*cel_type).fits(static_type),
+            (Self::List(items), StaticType::List(inner)) | (Self::Optional(items), StaticType::Optional(inner)) => {
                 items.accepts(inner, bindings)
             }
-            (Self::Map(key, value), Kind::Map(other_key, other_value)) => {
+            (Self::Map(key, value), StaticType::Map(other_key, other_value)) => {
                 key.accepts(other_key, bindings) && value.accepts(other_value, bindings)
             }
             _ => false,
@@ -157,16 +158,16 @@ impl DeclaredType {
     }
 
     /// Returns the type with bound parameters. Unbound parameters are `dyn`.
-    fn with_bindings(&self, bindings: &Bindings<'static>) -> Kind {
+    fn with_bindings(&self, bindings: &Bindings<'static>) -> StaticType {
         match self {
-            Self::Any | Self::Authorization => Kind::Any,
-            Self::Parameter(name) => bindings.get(name).cloned().unwrap_or(Kind::Any),
-            Self::Plain(cel_type) => Kind::Plain(*cel_type),
-            Self::List(items) => Kind::list(items.with_bindings(bindings)),
-            Self::Optional(inner) => Kind::optional(inner.with_bindings(bindings)),
-            Self::TypeOf(inner) => Kind::TypeOf(Arc::new(inner.with_bindings(bindings))),
+            Self::Any | Self::Authorization => StaticType::Any,
+            Self::Parameter(name) => bindings.get(name).cloned().unwrap_or(StaticType::Any),
+            Self::Plain(cel_type) => StaticType::Plain(*cel_type),
+            Self::List(items) => StaticType::list(items.with_bindings(bindings)),
+            Self::Optional(inner) => StaticType::optional(inner.with_bindings(bindings)),
+            Self::TypeOf(inner) => StaticType::TypeOf(Arc::new(inner.with_bindings(bindings))),
             Self::Map(key, value) => {
-                Kind::Map(Arc::new(key.with_bindings(bindings)), Arc::new(value.with_bindings(bindings)))
+                StaticType::Map(Arc::new(key.with_bindings(bindings)), Arc::new(value.with_bindings(bindings)))
             }
         }
     }

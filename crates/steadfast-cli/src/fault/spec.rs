@@ -133,7 +133,7 @@ pub(crate) const CATALOG: &[FaultDefinition] = &[
 const VERBS_BY_NAME: [(&str, &[Verb]); 8] = [
     ("get", &[Verb::Get]),
     // The server records several kinds of LIST and watch separately; authorization has one verb for each group.
-    ("list", &[Verb::List, Verb::Page, Verb::Probe, Verb::ListOne]),
+    ("list", &[Verb::List, Verb::Page, Verb::Probe, Verb::ListByName]),
     ("watch", &[Verb::Watch, Verb::StreamedList]),
     ("create", &[Verb::Create]),
     ("update", &[Verb::Update]),

@@ -57,7 +57,7 @@ impl Reflector {
             Effect::BookmarkReceived => self.cache.bookmark_interval.record_any_bookmark(),
             Effect::NoBookmarks => self.cache.bookmark_interval.record_missing_bookmarks(),
             Effect::StreamsRejected => {
-                let until = now + self.cache.settings.pages_for;
+                let until = now + self.cache.settings.paged_list_period;
                 self.cache.streamed_lists.empty_list_rejected(until);
             }
 

@@ -15,7 +15,7 @@ pub(super) struct Requester {
     pub(super) random: Random,
     requests: u64,
     watch_timeout: Duration,
-    pages_for: Duration,
+    paged_list_period: Duration,
     faults: FaultInjection,
 }
 
@@ -26,7 +26,7 @@ impl Requester {
             random: Random::new(seed),
             requests: 0,
             watch_timeout: settings.watch_timeout,
-            pages_for: settings.pages_for,
+            paged_list_period: settings.paged_list_period,
             faults: settings.rules.faults,
         }
     }
@@ -52,7 +52,7 @@ impl Requester {
     /// Returns the time until which a failed method is remembered at `now`. The jitter spreads the next attempts of all
     /// informers.
     pub(super) fn remembered_until(&mut self, now: Instant) -> Instant {
-        now + self.between(self.pages_for, self.pages_for + self.pages_for / 10)
+        now + self.between(self.paged_list_period, self.paged_list_period + self.paged_list_period / 10)
     }
 
     /// Computes a delay: the backoff, or the server's requested delay if it is longer (R11).

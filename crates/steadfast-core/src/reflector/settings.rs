@@ -33,7 +33,7 @@ pub struct ReflectorSettings {
     pub initial_events_timeout: Duration,
     /// Time for which pages replace streamed lists that do not work (R3). Then a streamed list is tried again. Defaults
     /// to 30 minutes.
-    pub pages_for: Duration,
+    pub paged_list_period: Duration,
     /// List interval if the server rejects watches, or if its watches always fail; `None` for `period`. Defaults to
     /// `None`.
     pub poll_every: Option<Duration>,
@@ -55,7 +55,7 @@ pub struct ReflectorSettings {
     /// Duration after which an open watch resets all backoffs, and ends polling (R6). Defaults to 5 s.
     pub healthy_after: Duration,
     /// Duration below which a watch without records counts as a failure (R6). Defaults to 1 s.
-    pub short_watch: Duration,
+    pub min_watch_duration: Duration,
     /// Maximum duration of a probe (R2). Defaults to 5 s.
     pub probe_deadline: Duration,
     /// Maximum duration of a short watch: its four seconds and a margin for the network. Defaults to 8 s.
@@ -91,7 +91,7 @@ impl ReflectorSettings {
             page_size: self.page_size,
             list_stall_timeout: bounded(self.list_stall_timeout),
             initial_events_timeout: bounded(self.initial_events_timeout),
-            pages_for: bounded(self.pages_for),
+            paged_list_period: bounded(self.paged_list_period),
             poll_every: self.poll_every.map(bounded),
             period: bounded(self.period),
             min_period: bounded(self.min_period),
@@ -99,7 +99,7 @@ impl ReflectorSettings {
             audit_every: self.audit_every.map(bounded),
             stale_after: bounded(self.stale_after),
             healthy_after: bounded(self.healthy_after),
-            short_watch: bounded(self.short_watch),
+            min_watch_duration: bounded(self.min_watch_duration),
             probe_deadline: bounded(self.probe_deadline),
             short_watch_deadline: bounded(self.short_watch_deadline),
             watch_timeout: bounded(self.watch_timeout),
@@ -125,7 +125,7 @@ impl Default for ReflectorSettings {
             page_size: Some(500),
             list_stall_timeout: Duration::from_secs(30),
             initial_events_timeout: Duration::from_secs(120),
-            pages_for: Duration::from_secs(30 * 60),
+            paged_list_period: Duration::from_secs(30 * 60),
             poll_every: None,
             period: Duration::from_secs(60),
             min_period: Duration::from_secs(10),
@@ -133,7 +133,7 @@ impl Default for ReflectorSettings {
             audit_every: None,
             stale_after: Duration::from_secs(10),
             healthy_after: Duration::from_secs(5),
-            short_watch: Duration::from_secs(1),
+            min_watch_duration: Duration::from_secs(1),
             probe_deadline: Duration::from_secs(5),
             short_watch_deadline: Duration::from_secs(8),
             watch_timeout: Duration::from_secs(300),

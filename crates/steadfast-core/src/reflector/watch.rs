@@ -114,7 +114,7 @@ impl Watch {
         let open_duration = self.opened_at.map(|opened_at| now.since(opened_at)).unwrap_or_default();
         let effect = if inject!(cache.faults(), ForgottenVersion) {
             Effect::WatchFailed(Failure::unreachable("the server ended a watch"))
-        } else if open_duration >= cache.settings.short_watch {
+        } else if open_duration >= cache.settings.min_watch_duration {
             Effect::Resume
         } else if self.is_proven {
             // Its records are a proof, but do not allow a retry without a delay: the sequence of such watches may be
@@ -165,7 +165,7 @@ impl Watch {
     fn is_evidence(&self, now: Instant, failure: &Failure, settings: &ReflectorSettings) -> bool {
         match (failure.kind, self.opened_at) {
             (FailureKind::Unreachable, None) => now >= self.requested_at + settings.list_stall_timeout,
-            (FailureKind::Unreachable, Some(opened_at)) => now.since(opened_at) < settings.short_watch,
+            (FailureKind::Unreachable, Some(opened_at)) => now.since(opened_at) < settings.min_watch_duration,
             // Each request obtains credentials again, so expired credentials are no evidence about watches.
             _ => failure.code != 401,
         }

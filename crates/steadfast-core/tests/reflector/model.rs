@@ -171,7 +171,7 @@ impl Client {
             delta_relists: Some(random.fraction() < 0.5),
             delta_min_objects: 1,
             delta_objects_per_difference: 1,
-            pages_for: Duration::from_secs(if random.fraction() < 0.5 { 60 } else { 1800 }),
+            paged_list_period: Duration::from_secs(if random.fraction() < 0.5 { 60 } else { 1800 }),
             max_period: (kind == Kind::WithoutBookmarks).then(|| Duration::from_secs(300)),
             ..Default::default()
         };

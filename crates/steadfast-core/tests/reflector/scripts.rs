@@ -115,7 +115,7 @@ fn settings_of(header: &str) -> (ReflectorSettings, ListHints) {
         "by difference from many" => ReflectorSettings { delta_relists: Some(true), ..settings },
         "with an audit" => ReflectorSettings { audit_every: Some(Duration::from_secs(100)), ..settings },
         "with a longer period" => ReflectorSettings { max_period: Some(Duration::from_secs(300)), ..settings },
-        "with a short memory" => ReflectorSettings { pages_for: Duration::from_secs(40), ..settings },
+        "with a short memory" => ReflectorSettings { paged_list_period: Duration::from_secs(40), ..settings },
         other => panic!("unknown settings `{other}`"),
     };
     (settings, hints)

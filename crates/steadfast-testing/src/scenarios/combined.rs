@@ -133,7 +133,7 @@ async fn run_with_form<K: CachedConfigMap>(
             delta_relists: Some(uses_delta_relists),
             delta_min_objects: 1,
             delta_objects_per_difference: 1,
-            pages_for: Duration::from_secs(60),
+            paged_list_period: Duration::from_secs(60),
             ..ReflectorSettings::default()
         };
         let factory = InformerFactory::with_settings(&connection, reflector);

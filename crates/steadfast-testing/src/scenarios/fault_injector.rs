@@ -161,7 +161,7 @@ pub(super) fn inject(
 fn respond_also(faults: &Faults, on: bool, rule: RequestRule, response: InjectedResponse) {
     // A delta relist requests single objects, and one of these requests receives the response as well.
     if on {
-        faults.respond(RequestRule::any().verb(Verb::ListOne).times(1), response.clone());
+        faults.respond(RequestRule::any().verb(Verb::ListByName).times(1), response.clone());
     }
     faults.respond(rule, response);
 }
@@ -184,7 +184,7 @@ fn hang_lists(faults: &Faults, random: &mut Random) -> &'static str {
     let verb = [Verb::List, Verb::StreamedList, Verb::Page][random.draw() as usize % 3];
     // The delay is up to 28 s, so that some lists fail early and others late.
     let delay = Duration::from_secs(random.draw() % 29);
-    faults.respond_after(RequestRule::any().times(1).verb(Verb::ListOne), delay, InjectedResponse::code(500));
+    faults.respond_after(RequestRule::any().times(1).verb(Verb::ListByName), delay, InjectedResponse::code(500));
     faults.respond_after(RequestRule::any().times(2).verb(verb), delay, InjectedResponse::code(500));
     "hanging lists"
 }

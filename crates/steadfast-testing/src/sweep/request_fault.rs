@@ -152,7 +152,7 @@ const VERBS: [Verb; 13] = [
     Verb::List,
     Verb::Page,
     Verb::Probe,
-    Verb::ListOne,
+    Verb::ListByName,
     Verb::StreamedList,
     Verb::Watch,
     Verb::Create,
@@ -170,7 +170,7 @@ fn verb_name(verb: Verb) -> &'static str {
         Verb::List => "list",
         Verb::Page => "page",
         Verb::Probe => "probe",
-        Verb::ListOne => "state",
+        Verb::ListByName => "state",
         Verb::StreamedList => "streamedlist",
         Verb::Watch => "watch",
         Verb::Create => "create",
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn saved_lines_are_parsed() -> Result<(), TestkitError> {
         for (line, verb) in [
-            ("crash-after controller #1 state /api/v1/pods", Verb::ListOne),
+            ("crash-after controller #1 state /api/v1/pods", Verb::ListByName),
             ("crash-after scenario #2 streamedlist /api/v1/pods", Verb::StreamedList),
             ("crash-after scenario #3 deletecollection /api/v1/pods", Verb::DeleteCollection),
         ] {

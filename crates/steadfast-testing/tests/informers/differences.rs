@@ -112,7 +112,7 @@ async fn relist_transfers_only_three_changed_objects() -> Result<(), TestError> 
 
     assert_eq!((relist.count(Verb::List), relist.count(Verb::Page)), (1, 3), "metadata in pages of 500");
     let states: Vec<_> =
-        relist.requests_of(Verb::ListOne).map(|request| (request.path.as_str(), request.code)).collect();
+        relist.requests_of(Verb::ListByName).map(|request| (request.path.as_str(), request.code)).collect();
     assert_eq!(states, [("/api/v1/namespaces/default/configmaps", Some(200)); 3]);
     let (bytes, all_bytes) = (relist.bytes(), (OBJECTS * VALUE_BYTES) as u64);
     assert!(bytes < all_bytes / 10, "received {bytes} bytes, and all objects have {all_bytes}");
@@ -148,7 +148,7 @@ async fn protobuf_lists_fully_by_default() -> Result<(), TestError> {
     let builder = fixture.factory.builder::<ConfigMap>(Scope::all()).delta_relists(true);
     let (_, relist) = run_relist(&fixture, builder, |_| {}).await?;
     assert_eq!(relist.names, expected_names(|_| true));
-    assert_eq!((relist.count(Verb::StreamedList), relist.count(Verb::List), relist.count(Verb::ListOne)), (0, 1, 3));
+    assert_eq!((relist.count(Verb::StreamedList), relist.count(Verb::List), relist.count(Verb::ListByName)), (0, 1, 3));
     Ok(())
 }
 
@@ -159,12 +159,12 @@ async fn difference_requests_keep_selectors() -> Result<(), TestError> {
     let builder = fixture.factory.builder::<ConfigMap>(scope).protobuf(false);
     let (_, relist) = run_relist(&fixture, builder, |_| {}).await?;
     assert_eq!(relist.names, expected_names(is_web));
-    assert_eq!(relist.count(Verb::ListOne), 3);
+    assert_eq!(relist.count(Verb::ListByName), 3);
     let has_both_selectors = |request: &RequestRecord| {
         request.query.contains("labelSelector=app%3Dweb")
             && request.query.contains("fieldSelector=metadata.namespace%3Ddefault%2Cmetadata.name%3D")
     };
-    assert!(relist.requests_of(Verb::ListOne).all(has_both_selectors), "{:?}", relist.requests);
+    assert!(relist.requests_of(Verb::ListByName).all(has_both_selectors), "{:?}", relist.requests);
     Ok(())
 }
 
@@ -174,12 +174,12 @@ async fn dynamic_objects_use_difference_lists() -> Result<(), TestError> {
     let kind = ApiResource::erase::<ConfigMap>(&());
     let builder = fixture.factory.builder_with::<DynamicObject>(&kind, Scope::all());
     let (_, relist) = run_relist(&fixture, builder, |_| {}).await?;
-    assert_eq!((relist.names.len(), relist.count(Verb::ListOne)), (OBJECTS, 3));
+    assert_eq!((relist.names.len(), relist.count(Verb::ListByName)), (OBJECTS, 3));
 
     let fixture = filled_fixture(ApiServer::builder()).await?;
     let builder = fixture.factory.builder::<PartialObjectMeta<ConfigMap>>(Scope::all()).protobuf(false);
     let (_, relist) = run_relist(&fixture, builder, |_| {}).await?;
-    assert_eq!((relist.names.len(), relist.count(Verb::ListOne), relist.note_count("by metadata")), (OBJECTS, 0, 0));
+    assert_eq!((relist.names.len(), relist.count(Verb::ListByName), relist.note_count("by metadata")), (OBJECTS, 0, 0));
     Ok(())
 }
 
@@ -188,13 +188,13 @@ async fn failed_difference_falls_back_to_list() -> Result<(), TestError> {
     type Fault = fn(&ApiServer);
     let faults: [(&str, Fault); 7] = [
         ("410 between metadata and what differs", |server| {
-            server.faults().respond(RequestRule::any().verb(Verb::ListOne).times(1), InjectedResponse::code(410));
+            server.faults().respond(RequestRule::any().verb(Verb::ListByName).times(1), InjectedResponse::code(410));
         }),
         ("403 for a single object", |server| {
-            server.faults().respond(RequestRule::any().verb(Verb::ListOne).times(1), InjectedResponse::Forbidden);
+            server.faults().respond(RequestRule::any().verb(Verb::ListByName).times(1), InjectedResponse::Forbidden);
         }),
         ("500 for a single object", |server| {
-            server.faults().respond(RequestRule::any().verb(Verb::ListOne).times(1), InjectedResponse::code(500));
+            server.faults().respond(RequestRule::any().verb(Verb::ListByName).times(1), InjectedResponse::code(500));
         }),
         ("406 for metadata", |server| {
             server.faults().respond(RequestRule::any().verb(Verb::List).times(1), InjectedResponse::code(406));
@@ -225,7 +225,7 @@ async fn failed_difference_falls_back_to_list() -> Result<(), TestError> {
         assert_eq!(relist.note_count("listed again"), 1, "{name}: {:?}", relist.notes);
         assert_eq!(relist.count(Verb::List), 2, "{name}: one list of metadata, and one full list");
         let reads_objects = name.contains("what differs") || name.contains("single object");
-        assert_eq!(relist.count(Verb::ListOne) > 0, reads_objects, "{name}: {:?}", relist.notes);
+        assert_eq!(relist.count(Verb::ListByName) > 0, reads_objects, "{name}: {:?}", relist.notes);
     }
     Ok(())
 }
@@ -238,7 +238,7 @@ async fn deferred_difference_is_retried_without_list() -> Result<(), TestError> 
             server.faults().respond(rule, InjectedResponse::retry_after(code, Duration::from_secs(3)));
         }
     };
-    for (verb, code) in [(Verb::ListOne, 429), (Verb::ListOne, 503), (Verb::List, 429)] {
+    for (verb, code) in [(Verb::ListByName, 429), (Verb::ListByName, 503), (Verb::List, 429)] {
         let fixture = filled_fixture(ApiServer::builder()).await?;
         let builder = fixture.factory.builder::<ConfigMap>(Scope::all()).protobuf(false);
         let (_, relist) = run_relist(&fixture, builder, respond_busy(verb, code)).await?;
@@ -246,7 +246,7 @@ async fn deferred_difference_is_retried_without_list() -> Result<(), TestError> 
         assert_eq!(relist.names, expected_names(|_| true), "{context}");
         assert_eq!(relist.note_count("by metadata, objects read in full: 3"), 1, "{context}");
         let (lists, states) = if verb == Verb::List { (3, 3) } else { (1, 5) };
-        assert_eq!((relist.count(Verb::List), relist.count(Verb::ListOne)), (lists, states), "{context}");
+        assert_eq!((relist.count(Verb::List), relist.count(Verb::ListByName)), (lists, states), "{context}");
         let first_at = relist.requests_of(verb).next().map(|request| request.at);
         let success_at =
             relist.requests_of(verb).filter(|request| request.code == Some(200)).last().map(|request| request.at);
@@ -269,7 +269,7 @@ async fn unchanged_undecodable_objects_do_not_differ() -> Result<(), TestError> 
     }
     let builder = fixture.factory.builder::<ConfigMap>(Scope::all()).protobuf(false);
     let (informer, relist) = run_relist(&fixture, builder, |_| {}).await?;
-    assert_eq!((relist.count(Verb::List), relist.count(Verb::ListOne)), (1, 3));
+    assert_eq!((relist.count(Verb::List), relist.count(Verb::ListByName)), (1, 3));
     assert_eq!(relist.note_count("by metadata, objects read in full: 3"), 1, "{:?}", relist.notes);
     assert_eq!((informer.snapshot().len(), informer.snapshot().tainted().len()), (OBJECTS, 100));
 

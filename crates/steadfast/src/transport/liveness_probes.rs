@@ -36,14 +36,14 @@ use crate::metrics::pool_counters::{Code, PoolCounters};
 pub(crate) type MakeProbeRequest = Box<dyn Fn(Instant) -> BoxFuture<'static, Option<Request<Body>>> + Send + Sync>;
 
 /// Function that sends a probe on another connection with this timeout. Returns `None` after the pool was dropped.
-pub(super) type SendElsewhere =
+pub(super) type SendOnAnotherConnection =
     Box<dyn Fn(Request<Body>, Duration) -> BoxFuture<'static, Option<ProbeResult>> + Send + Sync>;
 
 type ProbeResult = Result<Response<ResponseBody>, TransportError>;
 
 /// Probe functions of a pool, and the result of the last probe on another connection.
 pub(super) struct LivenessProbes {
-    probe_functions: OnceLock<(MakeProbeRequest, SendElsewhere)>,
+    probe_functions: OnceLock<(MakeProbeRequest, SendOnAnotherConnection)>,
     counters: Arc<PoolCounters>,
     other_connection: tokio::sync::Mutex<Option<(Instant, bool)>>,
 }
@@ -55,7 +55,7 @@ impl LivenessProbes {
     }
 
     /// Starts probes with requests of `make_request`, sent by `send` if another connection is needed.
-    pub(super) fn start(&self, make_request: MakeProbeRequest, send: SendElsewhere) {
+    pub(super) fn start(&self, make_request: MakeProbeRequest, send: SendOnAnotherConnection) {
         drop(self.probe_functions.set((make_request, send)));
     }
 

@@ -4,13 +4,13 @@
 //! |---|---|
 //! | `rule` | parsed and compiled rules of a schema |
 //! | `violations` | violations of a definition's rules, and unsupported functions |
-//! | `kinds` | types of values by their schema, for the type check of a definition |
+//! | `static_types` | types of values by their schema, for the type check of a definition |
 //! | `typed` | conversion of an object to CEL values by its schema |
 //! | `evaluate` | evaluation of rules over an object, within a budget |
 
 mod evaluate;
-mod kinds;
 mod rule;
+mod static_types;
 #[cfg(test)]
 mod tests;
 mod typed;

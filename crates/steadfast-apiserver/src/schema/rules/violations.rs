@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use steadfast_cel::{Kind, Program, TypeError};
+use steadfast_cel::{Program, StaticType, TypeError};
 
-use super::kinds::kind;
+use super::static_types::static_type;
 use crate::field_violation::FieldViolation;
 use crate::go;
 
@@ -54,7 +54,7 @@ fn visit_rules<'s>(schema: &'s Value, path: &str, visit: &mut impl FnMut(&FoundR
 struct RuleTypes<'s> {
     root: &'s Value,
     /// Type of the last schema. The rules of one schema follow each other.
-    last_type: Option<(&'s Value, Kind)>,
+    last_type: Option<(&'s Value, StaticType)>,
 }
 
 impl<'s> RuleTypes<'s> {
@@ -63,14 +63,14 @@ impl<'s> RuleTypes<'s> {
         // Both expressions of a rule use the schema, so its type is computed once.
         let self_type = match &self.last_type {
             Some((last_schema, self_type)) if std::ptr::eq(*last_schema, schema) => self_type.clone(),
-            _ => kind(schema, std::ptr::eq(schema, self.root)),
+            _ => static_type(schema, std::ptr::eq(schema, self.root)),
         };
         self.last_type = Some((schema, self_type.clone()));
         let is_optional = rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or_default();
-        let old = if is_optional { Kind::optional(self_type.clone()) } else { self_type.clone() };
+        let old = if is_optional { StaticType::optional(self_type.clone()) } else { self_type.clone() };
         let (result, expected) = match key {
-            "rule" => (Kind::BOOL, "cel expression must evaluate to a bool"),
-            _ => (Kind::STRING, "messageExpression must evaluate to a string"),
+            "rule" => (StaticType::BOOL, "cel expression must evaluate to a bool"),
+            _ => (StaticType::STRING, "messageExpression must evaluate to a string"),
         };
         match program.check(&BTreeMap::from([("self", self_type), ("oldSelf", old)])) {
             Ok(found) if found == result => None,

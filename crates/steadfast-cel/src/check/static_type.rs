@@ -8,24 +8,24 @@ use crate::types::Type;
 
 /// Type of an expression, as far as it is known before an evaluation. Cheap to clone.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Kind {
+pub enum StaticType {
     /// Any type: a value without a schema, or a result that the checker does not know.
     Any,
     /// Type without parameters.
     Plain(Type),
     /// List with the type of its items.
-    List(Arc<Kind>),
+    List(Arc<StaticType>),
     /// Map with the types of its keys and values.
-    Map(Arc<Kind>, Arc<Kind>),
+    Map(Arc<StaticType>, Arc<StaticType>),
     /// Object with the types of its fields.
-    Object(Arc<BTreeMap<String, Kind>>),
+    Object(Arc<BTreeMap<String, StaticType>>),
     /// Optional value with the type of the value.
-    Optional(Arc<Kind>),
+    Optional(Arc<StaticType>),
     /// The type itself as a value.
-    TypeOf(Arc<Kind>),
+    TypeOf(Arc<StaticType>),
 }
 
-impl Kind {
+impl StaticType {
     /// `bool`
     pub const BOOL: Self = Self::Plain(Type::Bool);
     /// `int`
@@ -115,7 +115,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for StaticType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Any => f.write_str("dyn"),
