@@ -317,7 +317,7 @@ const VERBS: [(&str, Verb); 13] = [
     ("list", Verb::List),
     ("page", Verb::Page),
     ("probe", Verb::Probe),
-    ("state", Verb::ListOne),
+    ("state", Verb::ListByName),
     ("streamed_list", Verb::StreamedList),
     ("watch", Verb::Watch),
     ("create", Verb::Create),

@@ -33,7 +33,10 @@ fn set_value(value: &mut Value, path: &[Step], new: Option<&Value>) {
             match new {
                 None if is_last => drop(fields.remove(name).expect("a field to remove")),
                 Some(new) if is_last => drop(fields.insert(name.clone(), new.clone())),
-                _ => set_value(fields.get_mut(name).expect("a field"), remaining_steps, new),
+                _ => {
+                    let field = fields.get_mut(name).unwrap_or_else(|| panic!("no field {name}"));
+                    set_value(field, remaining_steps, new);
+                }
             }
         }
         Step::Index(index) => {

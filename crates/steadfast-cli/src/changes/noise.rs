@@ -44,8 +44,9 @@ pub(crate) fn is_noise(kind: &Kind, change: &Change<'_>) -> bool {
 fn is_timestamp(change: &Change<'_>) -> bool {
     let Some(Segment::Field(name)) = change.path.0.last() else { return false };
     let has_time_name = ["Time", "Timestamp", "At"].iter().any(|suffix| name.ends_with(suffix));
-    let sides = [&change.old, &change.new];
-    has_time_name && !MEANINGFUL_TIMESTAMPS.contains(name) && sides.into_iter().flatten().all(|value| is_time(value))
+    // A real server writes null for an unknown time.
+    let mut times = [&change.old, &change.new].into_iter().flatten().filter(|value| !value.is_null());
+    has_time_name && !MEANINGFUL_TIMESTAMPS.contains(name) && times.all(|value| is_time(value))
 }
 
 fn is_time(value: &Value) -> bool {
@@ -92,6 +93,9 @@ mod tests {
         let status = |value: &str| json!({"status": {"syncedAt": value}});
         assert_eq!(count_changes(&kind, &status("2026-01-01T00:00:00Z"), &status("2026-01-01T00:00:01Z")), (1, 0));
         assert_eq!(count_changes(&kind, &status("rev-1"), &status("rev-2")), (0, 1));
+        let unknown = json!({"status": {"syncedAt": null}});
+        assert_eq!(count_changes(&kind, &unknown, &status("2026-01-01T00:00:00Z")), (1, 0));
+        assert_eq!(count_changes(&kind, &unknown, &status("rev-1")), (0, 1));
         let schedule = |value: &str| json!({"status": {"lastScheduleTime": value}});
         assert_eq!(count_changes(&kind, &schedule("2026-01-01T00:00:00Z"), &schedule("2026-01-01T00:00:01Z")), (0, 1));
     }

@@ -183,10 +183,10 @@ pub(super) mod tests {
             labels.into_iter().flatten().filter_map(label).collect()
         }
 
-        /// Returns the fields `cells` and `time`.
+        /// Returns the fields `status.cells` and `spec.time`.
         fn content(&self) -> RowContent {
             let cell = |cell: &Value| cell.as_str().unwrap_or_default().to_owned();
-            let cells = self["cells"].as_array().into_iter().flatten().map(cell).collect();
+            let cells = self["status"]["cells"].as_array().into_iter().flatten().map(cell).collect();
             RowContent { cells, time: self["spec"]["time"].as_i64().unwrap_or_default() }
         }
     }
@@ -194,7 +194,7 @@ pub(super) mod tests {
     /// Creates a row with the cells and an object with one label.
     pub(in crate::top) fn row(namespace: &str, name: &str, cells: &[&str], time: i64, app: &str) -> Row {
         let metadata = serde_json::json!({"namespace": namespace, "name": name, "labels": {"app": app}});
-        let object = serde_json::json!({"metadata": metadata, "spec": {"time": time}, "cells": cells});
+        let object = serde_json::json!({"metadata": metadata, "spec": {"time": time}, "status": {"cells": cells}});
         Row::new(RowKey::new(namespace, name), Arc::new(object))
     }
 
