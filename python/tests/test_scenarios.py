@@ -1,0 +1,259 @@
+"""Faults of docs/faults.md through the fixture: each change is delivered exactly, with a bounded number of lists."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import steadfast_kube as steadfast
+from conftest import PATIENCE, eventually, pod, run, state
+from steadfast_kube.testing import Faults, Server
+
+
+@dataclass
+class Follower:
+    """Checks the events of a stream: C1 (no lost stay), C3 (no repetition), C4 (no older state), C5 (old and new)."""
+
+    versions: dict[str, str] = field(default_factory=dict)
+    """Version of each object that exists according to the events."""
+    uids: dict[str, str] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+    """UIDs of deleted objects."""
+    received: list[str] = field(default_factory=list)
+
+    def follow(self, event: steadfast.Event) -> None:
+        """Checks one event."""
+        key, obj = event.key, event.object
+        self.received.append(f"{type(event).__name__} {key}")
+        match event:
+            case steadfast.Added():
+                assert key not in self.versions, "the earlier object was deleted before"
+                assert obj.uid not in self.ended, "a deleted object never returns"
+            case steadfast.Updated(old=old, new=new):
+                assert old.resource_version == self.versions[key], "the old state is the state of the last event"
+                assert old.uid == new.uid == self.uids[key], "another object is not an update"
+                assert int(new.resource_version or 0) > int(old.resource_version or 0), "no older state"
+            case steadfast.Deleted(last=last):
+                assert last.uid == self.uids[key]
+                self.ended.add(last.uid or "")
+                del self.versions[key]
+                return
+        self.versions[key], self.uids[key] = obj.resource_version or "", obj.uid or ""
+
+    async def read(self, events: steadfast.Events) -> None:
+        async for event in events:
+            self.follow(event)
+
+
+@dataclass
+class Scenario:
+    """A fault, and the maximum number of lists that it may cause."""
+
+    start: Callable[[Faults], Any]
+    end: Callable[[Faults], Any] = lambda faults: None
+    lists: int = 0
+    exact: bool = False
+    """True if the fault causes exactly this number of lists."""
+    watches: int = 1
+    """Minimum number of watches that the fault causes."""
+    doubt: tuple[str, ...] = ()
+    """States of which one must be reported before the end of the fault."""
+    tls: bool = False
+
+
+def ended_watch(code: int, *verbs: str, **settings: Any) -> Callable[[Faults], None]:
+    """Returns a fault that ends the watches, and responds with an error to the next requests of pods."""
+
+    def start(faults: Faults) -> None:
+        faults.respond(code, *verbs, resource="pods", **settings)
+        faults.end_watches()
+
+    return start
+
+
+def reset(*names: str) -> Callable[[Faults], None]:
+    """Returns a fault that ends all connections and is active for the next ones."""
+
+    def start(faults: Faults) -> None:
+        for name in (*names, "reset"):
+            getattr(faults, name)()
+
+    return start
+
+
+def expire_and_heal(faults: Faults) -> None:
+    """Expires the versions before the changes during a cut, and ends the cut."""
+    faults.expire_events()
+    faults.heal()
+
+
+DOUBT = ("resuming", "suspect", "stale")
+
+SCENARIOS = {
+    "F2 restart": Scenario(lambda faults: faults.restart(), lists=1),
+    "F2 stop": Scenario(lambda faults: faults.stop(), lambda faults: faults.start(), lists=1, doubt=DOUBT),
+    "F3 reset": Scenario(reset()),
+    "F7 stall": Scenario(lambda faults: faults.stall_streams(), lambda faults: faults.stall_streams(False), watches=0),
+    "F8 goaway": Scenario(lambda faults: faults.goaway(), tls=True),
+    "F9 end": Scenario(lambda faults: faults.end_watches()),
+    "F10 close": Scenario(reset("accept_and_close"), lambda faults: faults.heal(), doubt=DOUBT),
+    "F10 refuse": Scenario(reset("refuse"), lambda faults: faults.heal(), doubt=DOUBT),
+    "F11 410 as status": Scenario(ended_watch(410, "watch", times=1), lists=1, exact=True, watches=2),
+    "F11 410 in the stream": Scenario(
+        ended_watch(410, "watch", times=1, in_stream=True), lists=1, exact=True, watches=2
+    ),
+    "F11 expired": Scenario(lambda faults: faults.cut(), expire_and_heal, lists=1, exact=True, doubt=DOUBT),
+    "F18 no bookmarks": Scenario(
+        lambda faults: faults.no_bookmarks(), lambda faults: faults.no_bookmarks(False), watches=0
+    ),
+    "F21 429": Scenario(ended_watch(429, "watch", times=1, retry_after=1), watches=2),
+    "F21 503": Scenario(ended_watch(503, "watch", times=2), watches=3),
+    "F21 500": Scenario(ended_watch(500), lambda faults: faults.respond_normally(), doubt=(*DOUBT, "failed")),
+    "F21 504": Scenario(ended_watch(504, "watch", times=2), watches=3),
+    "F21 slow": Scenario(lambda faults: faults.delay(0.3), lambda faults: faults.delay(0), watches=0),
+    "F22 401": Scenario(ended_watch(401), lambda faults: faults.respond_normally(), doubt=("failed",)),
+    "F23 404": Scenario(ended_watch(404), lambda faults: faults.respond_normally(), lists=2, doubt=("failed",)),
+    "F33 403": Scenario(ended_watch(403), lambda faults: faults.respond_normally(), lists=2, doubt=("failed",)),
+}
+
+
+def churn(server: Server, expected: dict[str, str]) -> None:
+    """Creates, changes, deletes and recreates pods, and records their versions."""
+
+    def record(obj: dict[str, Any]) -> None:
+        expected[f"shop/{obj['metadata']['name']}"] = obj["metadata"]["resourceVersion"]
+
+    record(server.create(pod(f"new-{server.revision}")))
+    record(server.patch("pods", "shop", "changed", {"metadata": {"labels": {"revision": str(server.revision)}}}))
+    for name in ("deleted", "recreated"):
+        if f"shop/{name}" in expected:
+            server.delete("pods", "shop", name)
+            del expected[f"shop/{name}"]
+    record(server.create(pod("recreated")))
+
+
+def informers(server: Server, folder: Path) -> steadfast.Informers:
+    """Returns informers by kubeconfig, which has the certificate of a server with TLS."""
+    file = folder / "config"
+    file.write_text(server.kubeconfig)
+    return steadfast.Informers(kubeconfig=file)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scenario_delivers_each_change(
+    steadfast_server_factory: Callable[..., Server], tmp_path: Path, name: str
+) -> None:
+    scenario = SCENARIOS[name]
+    server = steadfast_server_factory(tls=scenario.tls)
+    server.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    expected: dict[str, str] = {}
+    for pod_name in ("changed", "deleted", "recreated"):
+        expected[f"shop/{pod_name}"] = server.create(pod(pod_name))["metadata"]["resourceVersion"]
+
+    def lists() -> int:
+        requests = server.requests("list", "streamed_list", resource="pods")
+        return len([request for request in requests if request.status == 200])
+
+    def watches() -> int:
+        return len(server.requests("watch", resource="pods"))
+
+    async def main() -> None:
+        async with informers(server, tmp_path) as opened:
+            pods = opened.watch("pods")
+            follower = Follower()
+            reader = asyncio.ensure_future(follower.read(pods.events()))
+            await eventually(lambda: follower.versions == expected, reader)
+            await state(pods, "fresh")
+            before, watches_before = lists(), watches()
+            scenario.start(server.faults)
+            if scenario.doubt:
+                doubt = await state(pods, *scenario.doubt)
+                assert isinstance(doubt, steadfast.Doubt) and doubt.why
+                assert len(pods) == 3, "the cache stays readable"
+            churn(server, expected)
+            scenario.end(server.faults)
+            await eventually(lambda: follower.versions == expected, reader)
+            await state(pods, "fresh")
+            # The watch works after the fault as before it.
+            churn(server, expected)
+            await eventually(lambda: follower.versions == expected, reader)
+            assert {key: obj.resource_version for key, obj in pods.items()} == expected
+            caused = lists() - before
+            assert caused == scenario.lists if scenario.exact else caused <= scenario.lists
+            assert watches() - watches_before >= scenario.watches, "the fault had an effect"
+            assert follower.received.count("Deleted shop/deleted") == 1
+            assert follower.received.count("Deleted shop/recreated") == 2
+            reader.cancel()
+
+    run(main())
+
+
+def test_lagging_replica_never_reverts_the_cache(steadfast_server_factory: Callable[..., Server]) -> None:
+    server = steadfast_server_factory(replicas=2)
+    server.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    server.create(pod("web-0"))
+
+    async def main() -> None:
+        async with steadfast.Informers(url=server.url) as opened:
+            pods = opened.watch("pods")
+            follower = Follower()
+            reader = asyncio.ensure_future(follower.read(pods.events()))
+            await state(pods, "fresh")
+            # The watch cache of the replica stops, and its responses do not contain the changes after that.
+            server.faults.of(0).lag()
+            changed = server.patch("pods", "shop", "web-0", {"spec": {"nodeName": "n2"}})
+            server.faults.of(0).end_watches()
+            assert pods["shop/web-0"].spec.nodeName == "n1"
+            server.faults.of(0).lag(False)
+            await eventually(
+                lambda: follower.versions == {"shop/web-0": changed["metadata"]["resourceVersion"]}, reader
+            )
+            await state(pods, "fresh")
+            assert follower.received == ["Added shop/web-0", "Updated shop/web-0"]
+            reader.cancel()
+
+    run(main())
+
+
+@dataclass
+class Planted:
+    """State of an object in a planted event."""
+
+    resource_version: str
+    key: str = "shop/a"
+    uid: str = "u"
+
+
+def follow_planted(*changes: tuple[str, str]) -> None:
+    """Follows events of one object, each with its kind and version. Each update has version 1 as its old state."""
+    follower = Follower()
+    for kind, version in changes:
+        obj: Any = Planted(version)
+        old: Any = Planted("1")
+        events = {
+            "+": steadfast.Added(obj),
+            "~": steadfast.Updated(old, obj),
+            "-": steadfast.Deleted(obj, "observed", "deleted"),
+        }
+        follower.follow(events[kind])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [("+", "1"), ("+", "2")],
+        [("~", "2")],
+        [("-", "1")],
+        [("+", "2"), ("~", "3")],
+        [("+", "1"), ("~", "1")],
+        [("+", "1"), ("-", "1"), ("+", "2")],
+        [("+", "1"), ("-", "1"), ("-", "1")],
+    ],
+)
+def test_planted_violations_are_found(changes: list[tuple[str, str]]) -> None:
+    follow_planted(("+", "1"), ("~", "2"), ("-", "2"))
+    with pytest.raises((AssertionError, KeyError)):
+        follow_planted(*changes)
