@@ -23,6 +23,7 @@ use crate::logs;
 use crate::path::Path;
 use crate::recorder::Recorder;
 use crate::session::{ConnectionTarget, Session};
+use crate::stored_resources::StoredResources;
 use crate::watching::{CheckpointUse, InformerHandle, InformerSettings};
 
 /// Maximum time until the last changes are written to the checkpoint after the close.
@@ -72,7 +73,10 @@ impl Cluster {
         let work = async move {
             let connection: Connection = target.connect().await.map_err(ConnectFailure::Config)?;
             let checkpoint = match checkpoint {
-                Some(path) => Some(open_checkpoint(path).await.map_err(ConnectFailure::Checkpoint)?),
+                Some(path) => {
+                    let server = connection.server().to_owned();
+                    Some(open_checkpoint(path, server).await.map_err(ConnectFailure::Checkpoint)?)
+                }
                 None => None,
             };
             state.lock().session = Some(Arc::new(Session::new(connection, checkpoint)));
@@ -316,7 +320,10 @@ enum ConnectFailure {
 }
 
 /// Opens the checkpoint on a thread where blocking delays no other task.
-async fn open_checkpoint(path: PathBuf) -> Result<Checkpoint, String> {
-    let opened = tokio::task::spawn_blocking(move || Checkpoint::open(path)).await;
-    opened.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+async fn open_checkpoint(path: PathBuf, server: String) -> Result<(Checkpoint, StoredResources), String> {
+    let open = move || {
+        let checkpoint = Checkpoint::open(&path).map_err(|error| error.to_string())?;
+        Ok((checkpoint, StoredResources::read(&path, &server)))
+    };
+    tokio::task::spawn_blocking(open).await.map_err(|error| error.to_string())?
 }

@@ -16,6 +16,7 @@ mod reconcile;
 mod recorder;
 mod server;
 mod session;
+mod stored_resources;
 mod stream;
 mod tree;
 mod watching;

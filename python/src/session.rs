@@ -11,6 +11,8 @@ use steadfast::unstable::cause::root_cause;
 use steadfast::{Checkpoint, Connection, InformerFactory};
 use tokio::sync::Mutex;
 
+use crate::stored_resources::StoredResources;
+
 /// Age at which the catalog is fetched again for a name that it does not contain.
 const CATALOG_REFETCH_AGE: Duration = Duration::from_secs(5);
 
@@ -90,15 +92,19 @@ pub(crate) struct Session {
     pub(crate) factory: InformerFactory,
     /// File of the caches; `None` also after the close.
     pub(crate) checkpoint: parking_lot::Mutex<Option<Checkpoint>>,
+    stored_resources: Option<Arc<StoredResources>>,
     catalog: Mutex<Option<(Instant, Arc<Catalog>)>>,
 }
 
 impl Session {
-    pub(crate) fn new(connection: Connection, checkpoint: Option<Checkpoint>) -> Self {
+    /// Creates a session, with a checkpoint and the resources that are stored next to it.
+    pub(crate) fn new(connection: Connection, checkpoint: Option<(Checkpoint, StoredResources)>) -> Self {
+        let (checkpoint, stored_resources) = checkpoint.unzip();
         Self {
             factory: InformerFactory::new(&connection),
             connection,
             checkpoint: parking_lot::Mutex::new(checkpoint),
+            stored_resources: stored_resources.map(Arc::new),
             catalog: Mutex::default(),
         }
     }
@@ -120,6 +126,22 @@ impl Session {
         let catalog = Arc::new(fetch_catalog(&self.connection.client()).await?);
         *cached = Some((Instant::now(), catalog.clone()));
         Ok(catalog)
+    }
+
+    /// Returns the resource of a name from an earlier run with the checkpoint.
+    pub(crate) fn stored_resource(&self, name: &str) -> Option<ServedResource> {
+        self.stored_resources.as_ref()?.get(name)
+    }
+
+    /// Stores the resource of a name for later runs with the checkpoint.
+    pub(crate) async fn store_resource(&self, name: &str, resource: &ServedResource) {
+        let Some(stored_resources) = self.stored_resources.clone() else { return };
+        let (name, resource) = (name.to_owned(), resource.clone());
+        let stored = tokio::task::spawn_blocking(move || stored_resources.store(&name, &resource)).await;
+        // Without the file, the next run needs the server for its start.
+        if let Ok(Err(error)) = stored {
+            tracing::warn!(why = %error, "the resource of an informer cannot be stored next to the checkpoint");
+        }
     }
 
     /// Returns the resource of any name that kubectl takes.

@@ -22,6 +22,9 @@ const RETRY_MAX_DELAY: Duration = Duration::from_secs(8);
 /// Delay before the next attempt for a resource that the server does not have. A definition may add it later.
 const UNKNOWN_KIND_DELAY: Duration = Duration::from_secs(30);
 
+/// Time to look up a resource at the server, before the resource of an earlier run is used.
+const STORED_RESOURCE_DELAY: Duration = Duration::from_secs(2);
+
 /// Settings of an informer.
 #[derive(Clone, Debug)]
 pub(crate) struct InformerSettings {
@@ -277,14 +280,18 @@ impl InformerHandle {
 
     /// Finds the resource and starts the informer. Repeats failed attempts until the informer ends.
     pub(crate) async fn run(self: Arc<Self>, session: Arc<Session>) {
+        if let Some(resource) = self.stored_resource(&session).await
+            && self.start(&session, resource.clone()).is_ok()
+        {
+            self.notify_progress();
+            return self.compare_with_server(&session, &resource).await;
+        }
         let mut delay = RETRY_INITIAL_DELAY;
         while !self.is_ended() {
             let (reason, is_unknown_kind, pause) = match self.attempt(&session).await {
                 Ok(()) => return self.notify_progress(),
                 Err(LookupFailure::Request(reason)) => {
-                    let jitter = 0.75 + 0.5 * random_fraction(&reason, delay);
-                    let pause = delay.mul_f64(jitter);
-                    delay = (delay * 2).min(RETRY_MAX_DELAY);
+                    let pause = next_pause(&mut delay, &reason);
                     (reason, false, pause)
                 }
                 Err(LookupFailure::Unknown(reason)) => (reason, true, UNKNOWN_KIND_DELAY),
@@ -301,8 +308,52 @@ impl InformerHandle {
         }
     }
 
+    /// Returns the resource of an earlier run, if the checkpoint may have a cache of it and the server does not respond.
+    async fn stored_resource(&self, session: &Session) -> Option<ServedResource> {
+        let name = &self.settings.name;
+        let stored = session.stored_resource(name).filter(|resource| self.settings.checkpoint.includes(resource))?;
+        match tokio::time::timeout(STORED_RESOURCE_DELAY, session.resolve(name)).await {
+            Ok(Ok(_) | Err(LookupFailure::Unknown(_))) => None,
+            Ok(Err(LookupFailure::Request(_))) | Err(_) => Some(stored),
+        }
+    }
+
+    /// Logs a warning if the server, as soon as it responds, has another resource of this name.
+    async fn compare_with_server(&self, session: &Session, started: &ServedResource) {
+        let name = &self.settings.name;
+        let mut delay = RETRY_INITIAL_DELAY;
+        while !self.is_ended() {
+            match session.resolve(name).await {
+                Ok(resource) if resource == *started => return,
+                Ok(resource) => {
+                    let (earlier, now) = (&started.api_resource, &resource.api_resource);
+                    tracing::warn!(
+                        informer = %self.display_name(), earlier = %earlier.api_version, now = %now.api_version,
+                        "the server has another resource of this name than in the run that wrote the checkpoint; restart the \
+                         program to watch the new one"
+                    );
+                    return session.store_resource(name, &resource).await;
+                }
+                // The informer itself reports the rejected requests.
+                Err(LookupFailure::Unknown(_)) => return,
+                Err(LookupFailure::Request(reason)) => {
+                    let pause = next_pause(&mut delay, &reason);
+                    let _ = tokio::time::timeout(pause, self.until_ended()).await;
+                }
+            }
+        }
+    }
+
     async fn attempt(&self, session: &Session) -> Result<(), LookupFailure> {
         let resource = session.resolve(&self.settings.name).await?;
+        if self.settings.checkpoint.includes(&resource) {
+            session.store_resource(&self.settings.name, &resource).await;
+        }
+        self.start(session, resource)
+    }
+
+    /// Starts the informer of a resource.
+    fn start(&self, session: &Session, resource: ServedResource) -> Result<(), LookupFailure> {
         let InformerSettings { scope, indexes, managed_fields, protobuf, memory_limit, checkpoint, .. } =
             &self.settings;
         if let Some(namespace) = scope.in_namespace().filter(|_| !resource.namespaced) {
@@ -381,6 +432,14 @@ fn index(informer: &Informer<Lazy<JsonTree>>, path: Path) -> Index<Lazy<JsonTree
         values.dedup();
         values
     })
+}
+
+/// Returns the pause after a failed lookup, and doubles the delay for the next one.
+fn next_pause(delay: &mut Duration, reason: &str) -> Duration {
+    let jitter = 0.75 + 0.5 * random_fraction(reason, *delay);
+    let pause = delay.mul_f64(jitter);
+    *delay = (*delay * 2).min(RETRY_MAX_DELAY);
+    pause
 }
 
 /// Returns a number between 0 and 1 that differs between processes and attempts, for jitter.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import steadfast_kube as steadfast
-from conftest import PATIENCE, pod, run, state
+from conftest import PATIENCE, eventually, pod, run, state
 from steadfast_kube import blocking
 from steadfast_kube.testing import Server
 
@@ -57,6 +57,67 @@ def test_restored_cache_is_readable_and_in_doubt(server: Server, file: Path) -> 
             await state(pods, "fresh")
             await pods.until(lambda pods: list(pods) == ["shop/web-1"], PATIENCE)
         assert lists(server) == 1, "the second run resumed the watch"
+
+    run(main())
+
+
+@pytest.mark.parametrize("fault", ["cut", "black_hole"])
+def test_restored_cache_is_readable_while_server_is_down(server: Server, file: Path, fault: str) -> None:
+    server.create(pod("web-0"))
+
+    async def main() -> None:
+        await restart(server, file, "po")
+        getattr(server.faults, fault)()
+        server.create(pod("web-1"))
+        async with steadfast.Informers(url=server.url, checkpoint=file) as informers:
+            pods = informers.watch("po")
+            await pods.synced(timeout=PATIENCE)
+            assert list(pods) == ["shop/web-0"] and pods["shop/web-0"].kind == "Pod"
+            assert isinstance(pods.freshness, steadfast.Doubt)
+            # Only a name of the earlier run has a stored resource.
+            with pytest.raises(steadfast.NotSynced, match="cannot look up|being looked up"):
+                await informers.watch("pods").synced(timeout=0.1)
+            server.faults.heal()
+            await state(pods, "fresh")
+            assert list(pods) == ["shop/web-0", "shop/web-1"]
+        assert lists(server) <= 2, "one list of this informer, and at most one of the other"
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{}", b'{"server": 1}', b'{"resources": {"pods": {"group": 7}}}', b"\xff"]
+)
+def test_damaged_resources_are_ignored(server: Server, file: Path, content: bytes) -> None:
+    server.create(pod("web-0"))
+    resources = file.with_name("cache.resources")
+
+    async def main() -> None:
+        await restart(server, file)
+        written = resources.read_bytes()
+        resources.write_bytes(content)
+        assert await restart(server, file) == ["shop/web-0"]
+        assert resources.read_bytes() == written, "replaced"
+
+    run(main())
+
+
+def test_changed_resource_is_reported(server: Server, file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    resources = file.with_name("cache.resources")
+
+    async def main() -> None:
+        await restart(server, file)
+        resources.write_text(resources.read_text().replace('"v1"', '"v0"'))
+        server.faults.cut()
+        caplog.set_level(logging.WARNING, logger="steadfast_kube")
+        async with steadfast.Informers(url=server.url, checkpoint=file) as informers:
+            pods = informers.watch("pods")
+            # The informer has started with the stored resource.
+            await eventually(lambda: pods._cache.resource)
+            server.faults.heal()
+            await eventually(lambda: pods.freshness.name == "failed")
+            await eventually(lambda: any("another resource" in record.getMessage() for record in caplog.records))
+        assert await restart(server, file) == []
 
     run(main())
 

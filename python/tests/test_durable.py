@@ -615,8 +615,8 @@ def test_forked_child_is_told_about_deliveries(server: Server, file: Path) -> No
             # The exit status is the result; pytest must not continue in the child.
             status = 1
             try:
-                uses = (delivery.ack, delivery.fail, lambda: next(deliveries), lambda: deliveries.stats, deliveries.close)
-                for use in uses:
+                uses = (delivery.ack, delivery.fail, lambda: next(deliveries), lambda: deliveries.stats)
+                for use in (*uses, deliveries.close):
                     try:
                         use()
                     except steadfast.Forked as error:
