@@ -1,12 +1,13 @@
 //! Embedded API server with faults, for tests.
 
+use std::collections::BTreeSet;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 use steadfast_apiserver::{
     ApiServer, Faults, InjectedResponse, ObjectCorruption, RequestRule, ResourceDeclaration, Status, Verb,
 };
@@ -19,6 +20,15 @@ use crate::stream::seconds_to_duration;
 /// Nesting depth beyond the limit of decoders. Fields of a wrong type would not suffice: objects have no fixed fields
 /// here.
 const UNDECODABLE_DEPTH: usize = 500;
+
+/// Annotation that `churn` changes.
+const CHURN_ANNOTATION: &str = "steadfast-kube/churn";
+
+/// Maximum number of changes between two checks for signals.
+const CHURN_BATCH: u64 = 100;
+
+/// Pause of `churn` while it is ahead of its rate.
+const CHURN_PAUSE: Duration = Duration::from_millis(1);
 
 /// Embedded API server on a thread of its own.
 #[pyclass(frozen, module = "steadfast_kube._native")]
@@ -127,6 +137,55 @@ impl Server {
 
     fn get(&self, py: Python<'_>, resource: &str, namespace: &str, name: &str) -> PyResult<String> {
         self.object_json(py, move |server| server.get(resource, namespace, name))
+    }
+
+    /// Changes an annotation of the objects of a resource in turn, at most `rate` changes a second.
+    #[allow(clippy::cast_sign_loss, reason = "a rate and a duration are not negative")]
+    fn churn(&self, py: Python<'_>, resource: &str, count: u64, rate: Option<f64>) -> PyResult<u64> {
+        let mut keys = self.with_server(py, |server| Ok(live_keys(server, resource)))?;
+        let rate = rate.filter(|rate| *rate > 0.0);
+        let start = Instant::now();
+        let mut number = 0;
+        while number < count {
+            let allowed = rate.map_or(u64::MAX, |rate| (start.elapsed().as_secs_f64() * rate) as u64 + 1);
+            let end = count.min(allowed).min(number + CHURN_BATCH);
+            if end <= number {
+                py.detach(|| std::thread::sleep(CHURN_PAUSE));
+            }
+            self.with_server(py, |server| {
+                while number < end {
+                    let Some(index) = (number as usize).checked_rem(keys.len()) else {
+                        return Err(PyValueError::new_err(format!("the server has no {resource} to change")));
+                    };
+                    let (namespace, name) = &keys[index];
+                    let patch = json!({"metadata": {"annotations": {CHURN_ANNOTATION: number.to_string()}}});
+                    match server.merge_patch(resource, namespace, name, patch) {
+                        Ok(_) => number += 1,
+                        // Deleted in the meantime.
+                        Err(status) if status.code == 404 => drop(keys.swap_remove(index)),
+                        Err(status) => return Err(PyValueError::new_err(status.to_string())),
+                    }
+                }
+                Ok(())
+            })?;
+            // Ctrl-C ends a long run.
+            py.check_signals()?;
+        }
+        Ok(number)
+    }
+
+    /// Removes all changes but the newest from the history.
+    fn forget_history(&self, py: Python<'_>, keep: usize) -> PyResult<()> {
+        self.with_server(py, move |server| {
+            server.forget_history(keep);
+            Ok(())
+        })
+    }
+
+    /// Number of connections that clients have opened so far.
+    #[getter]
+    fn connections(&self, py: Python<'_>) -> PyResult<usize> {
+        self.with_server(py, |server| Ok(server.connections().len()))
     }
 
     /// Removes the old events, so that watches from older versions expire.
@@ -292,6 +351,23 @@ impl Drop for Server {
             drop(guard);
         }
     }
+}
+
+/// Returns the namespaces and names of the live objects of a resource.
+fn live_keys(server: &ApiServer, resource: &str) -> Vec<(String, String)> {
+    let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
+    let mut keys = BTreeSet::new();
+    for change in &server.history().changes {
+        if change.resource.resource() == plural && (group.is_empty() || change.resource.group() == group) {
+            let key = (change.namespace.clone().unwrap_or_default(), change.name.clone());
+            if change.object.is_some() {
+                keys.insert(key)
+            } else {
+                keys.remove(&key)
+            };
+        }
+    }
+    keys.into_iter().collect()
 }
 
 fn faults(server: &ApiServer, replica: Option<usize>) -> PyResult<Faults> {

@@ -213,6 +213,23 @@ class Server:
         """Returns an object."""
         return _parse_object(self._native.get(resource, namespace, name))
 
+    def churn(self, resource: str, count: int, rate: Optional[float] = None) -> int:
+        """Changes the objects of a resource in turn, for load tests, and returns the number of changes.
+
+        `resource` is the plural name: `pods`, `deployments.apps`. Each change sets the annotation `steadfast-kube/churn`.
+        `rate` is the maximum number of changes a second; without it, changes follow each other without a pause. Raises
+        `ValueError` if no object exists. Ctrl-C ends the call.
+        """
+        return self._native.churn(resource, count, rate)
+
+    def forget_history(self, keep: int = 0) -> None:
+        """Removes all changes but the newest `keep`, so that a load test of hours has bounded memory.
+
+        The server otherwise keeps each change. Watches from removed versions receive `410`, and a watch that has not
+        received a removed change ends.
+        """
+        self._native.forget_history(keep)
+
     def compact(self) -> None:
         """Compacts the history: lists and watches from older versions expire."""
         self._native.compact()
@@ -221,6 +238,11 @@ class Server:
     def revision(self) -> int:
         """The newest version."""
         return self._native.revision
+
+    @property
+    def connections(self) -> int:
+        """The number of connections that clients have opened since the start of the server."""
+        return self._native.connections
 
     def open_watches(self, replica: int = 0) -> int:
         """Returns the number of open watches."""

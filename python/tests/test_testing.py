@@ -51,6 +51,44 @@ def test_requests_are_recorded(server: Server) -> None:
     assert server.requests("delete") == []
 
 
+def test_churn_changes_objects_in_turn(server: Server) -> None:
+    for number in range(3):
+        server.create(pod(f"web-{number}"))
+    server.delete("pods", "shop", "web-2")
+    revision = server.revision
+    assert server.churn("pods", 5) == 5
+    assert server.revision == revision + 5
+    values = [server.get("pods", "shop", f"web-{number}")["metadata"]["annotations"] for number in range(2)]
+    assert values == [{"steadfast-kube/churn": "4"}, {"steadfast-kube/churn": "3"}]
+    start = time.monotonic()
+    server.churn("pods", 21, rate=100)
+    assert time.monotonic() - start >= 0.19
+    with pytest.raises(ValueError, match="no configmaps to change"):
+        server.churn("configmaps", 1)
+
+
+def test_forgotten_history_expires_watches(server: Server) -> None:
+    server.create(pod("web-0"))
+    with blocking.Informers(url=server.url) as informers:
+        pods = informers.watch("pods")
+        pods.synced(timeout=PATIENCE)
+        server.faults.cut()
+        server.churn("pods", 10)
+        server.delete("pods", "shop", "web-0")
+        server.forget_history()
+        server.faults.heal()
+        pods.until(lambda pods: len(pods) == 0, PATIENCE)
+    # The resumed watch received 410, so that the informer listed again.
+    assert len(server.requests("list", "streamed_list", resource="pods")) == 2
+
+
+def test_connections_are_counted(server: Server) -> None:
+    assert server.connections == 0
+    with blocking.Informers(url=server.url) as informers:
+        informers.watch("pods").synced(timeout=PATIENCE)
+    assert server.connections >= 1
+
+
 def test_closed_server_rejects_calls(server: Server) -> None:
     server.close()
     server.close()

@@ -209,7 +209,16 @@ impl ApiServer {
         self.cluster.store.write(State::compact);
     }
 
-    /// Returns all changes since the server's start.
+    /// Removes all changes but the newest `keep` from the history, so that a load test of hours has bounded memory.
+    ///
+    /// The current objects stay. Exact reads and watches of removed revisions receive `410`, as after a compaction. A
+    /// watch that has not received a removed change ends.
+    pub fn forget_history(&self, keep: usize) {
+        self.cluster.store.write(|state| state.forget(keep));
+    }
+
+    /// Returns all changes since the server's start, except those that
+    /// [`forget_history`](Self::forget_history) has removed.
     pub fn history(&self) -> History {
         self.cluster.store.read(State::history)
     }

@@ -80,6 +80,10 @@ pub(crate) struct State {
     compacted_revision: u64,
     resources: BTreeMap<GroupResource, ResourceHistory>,
     all_changes: Vec<Arc<Change>>,
+    /// Number of changes that `forget` has removed from `all_changes`.
+    forgotten_changes: usize,
+    /// Revision up to which `forget` has removed changes; 0 without any.
+    forgotten_revision: u64,
     /// Number of the request that makes the current changes; `None` for other changes, which are not part of a request.
     pub(super) request: Option<u64>,
 }
@@ -100,6 +104,8 @@ impl State {
             compacted_revision: 0,
             resources: BTreeMap::new(),
             all_changes: Vec::new(),
+            forgotten_changes: 0,
+            forgotten_revision: 0,
             request: None,
         }
     }
@@ -239,6 +245,42 @@ impl State {
         self.compacted_revision = self.revision;
     }
 
+    /// Removes all changes but the newest `keep`, and no current state.
+    pub(crate) fn forget(&mut self, keep: usize) {
+        // A cache that lags still reads the states at its own revision.
+        let applied = self.caches.iter().map(|cache| cache.applied_revision).min().unwrap_or(self.revision);
+        let revision = self.revision.saturating_sub(keep as u64).min(applied);
+        if revision <= self.forgotten_revision {
+            return;
+        }
+        let epoch = self.epoch();
+        let length = self.all_changes.len();
+        self.all_changes.retain(|change| change.epoch == epoch && change.revision > revision);
+        self.forgotten_changes += length - self.all_changes.len();
+        for history in self.resources.values_mut() {
+            let first = history.log.partition_point(|change| change.revision <= revision);
+            history.log.drain(..first);
+            history.versions.retain(|_, versions| {
+                // The last version up to `revision` is the state at `revision`, unless it is a tombstone.
+                let newer = versions.partition_point(|change| change.revision <= revision);
+                let has_state = newer > 0 && versions[newer - 1].object.is_some();
+                versions.drain(..newer - usize::from(has_state));
+                !versions.is_empty()
+            });
+        }
+        self.forgotten_revision = revision;
+        self.first_revision = self.first_revision.max(revision);
+        self.compacted_revision = self.compacted_revision.max(revision);
+        for cache in &mut self.caches {
+            cache.window_start = cache.window_start.max(revision);
+        }
+    }
+
+    /// Returns true if a watch at this revision has missed changes that `forget` removed.
+    pub(crate) fn has_forgotten(&self, revision: u64) -> bool {
+        revision < self.forgotten_revision
+    }
+
     /// Restores an older revision. Revisions continue in a new epoch.
     pub(crate) fn restore(&mut self, revision: u64) {
         // Earlier states of a snapshot's objects are unknown, so the start of the history is the oldest possible state.
@@ -289,7 +331,7 @@ impl State {
     /// of them.
     #[cfg(feature = "world")]
     pub(crate) fn recorded_since(&self, count: usize) -> &[Arc<Change>] {
-        self.all_changes.get(count..).unwrap_or_default()
+        self.all_changes.get(count.saturating_sub(self.forgotten_changes)..).unwrap_or_default()
     }
 
     /// Returns the number of restores.

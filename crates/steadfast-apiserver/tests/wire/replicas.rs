@@ -55,6 +55,46 @@ async fn compaction_keeps_watches_and_windows() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn forgotten_changes_expire_and_current_objects_stay() {
+    let server = in_memory_server().await;
+    let version = version_of(&server.create(&config_map("a")).unwrap());
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let mut open = client.watch(&watch_from(version)).await;
+    let mut stalled = client.watch(&watch_from(version)).await;
+    for name in ["b", "c"] {
+        server.create(&config_map(name)).unwrap();
+        assert_eq!(open.summary().await.1, name);
+    }
+    server.delete_named("configmaps", "", "b").unwrap();
+    assert_eq!(open.summary().await.1, "b");
+    for name in ["b", "c", "b"] {
+        assert_eq!(stalled.summary().await.1, name);
+    }
+    server.faults().stall_streams(true);
+    for name in ["d", "e"] {
+        server.create(&config_map(name)).unwrap();
+    }
+    server.forget_history(1);
+    assert_eq!(server.history().of("", "configmaps").count(), 1);
+    assert_eq!(names(&client.get(CONFIG_MAPS).await.1), ["a", "c", "d", "e"]);
+    let exact = format!("{CONFIG_MAPS}?resourceVersion={version}&resourceVersionMatch=Exact");
+    assert_eq!(client.get(&exact).await.0, 410);
+    let expired = client.watch(&watch_from(version)).await.event().await;
+    assert_eq!(expired["object"]["code"], 410);
+
+    // A watch that has missed removed changes ends, instead of continuing with a gap.
+    server.faults().stall_streams(false);
+    stalled.assert_ends().await;
+    let newest = server.revision();
+    let mut resumed = client.watch(&watch_from(newest - 1)).await;
+    assert_eq!(resumed.summary().await.1, "e");
+    server.forget_history(0);
+    server.create(&config_map("f")).unwrap();
+    assert_eq!(resumed.summary().await.1, "f");
+    assert_eq!(server.history().of("", "configmaps").count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn lagging_replica_serves_old_reads() {
     let server = ApiServer::builder().in_memory().replicas(2).start().await.unwrap();
     let old = version_of(&server.create(&config_map("a")).unwrap());
