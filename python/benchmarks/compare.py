@@ -325,7 +325,7 @@ def main() -> None:
     parser.add_argument("--only", help="clients to measure, separated by commas", default=",".join(CLIENTS))
     parser.add_argument("--parts", help="parts to run, separated by commas", default=",".join(PARTS))
     parser.add_argument("--pods", type=int, default=100_000, help="pods for steadfast and for peers that can bear them")
-    parser.add_argument("--peer-pods", type=int, default=5_000, help="pods for the other clients")
+    parser.add_argument("--peer-pods", type=int, default=2_000, help="pods for the other clients")
     parser.add_argument("--seconds", type=float, default=5, help="duration of the changes for the cost of an event")
     parser.add_argument("--fault-seconds", type=float, default=60, help="maximum wait for the report of a fault")
     parser.add_argument("--request-seconds", type=float, default=30, help="time in which requests are counted")
