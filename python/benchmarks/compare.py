@@ -283,7 +283,7 @@ def failure(error: Exception) -> str:
 def ending(client: Any, since: float) -> str:
     """Returns how a client that has ended told its program."""
     ends = [text for _, text in client.reports_since(since) if text.startswith(("raises", "the loop"))]
-    return f", then {short(ends[0])}" if ends else ""
+    return f", then {ends[0].partition(':')[0]}" if ends else ""
 
 
 def first_report(client: Any, since: float, wait: float) -> str:
