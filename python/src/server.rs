@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use steadfast_apiserver::{
     ApiServer, Faults, InjectedResponse, ObjectCorruption, RequestRule, ResourceDeclaration, Status, Verb,
 };
+use steadfast_contract::{Report, Trace};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
@@ -214,6 +215,25 @@ impl Server {
                 (verb, request.path, request.query, request.code, request.at.as_secs_f64())
             };
             Ok(server.requests().into_iter().map(request).collect())
+        })
+    }
+
+    /// Time since the start of the server in nanoseconds, as in traces of the contract checker.
+    fn elapsed(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with_server(py, |server| Ok(u64::try_from(server.elapsed().as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// Checks a trace against the history of a resource. Returns the violations of the contract, and the errors of the
+    /// trace itself.
+    fn contract_errors(&self, py: Python<'_>, group: &str, plural: &str, trace: &str) -> PyResult<Vec<String>> {
+        self.with_server(py, |server| {
+            let trace: Trace = serde_json::from_str(trace).map_err(|error| PyValueError::new_err(error.to_string()))?;
+            let history = steadfast_testing::history(server, group, plural);
+            let history = history.map_err(|error| PyValueError::new_err(error.to_string()))?;
+            let Report { violations, inconclusive, malformed, .. } = steadfast_contract::report(&history, &trace);
+            let violations = violations.iter().map(ToString::to_string);
+            let inconclusive = inconclusive.iter().map(ToString::to_string);
+            Ok(violations.chain(inconclusive).chain(malformed.iter().map(ToString::to_string)).collect())
         })
     }
 

@@ -10,6 +10,7 @@ import pytest
 
 import steadfast_kube as steadfast
 from conftest import PATIENCE, eventually, pod, run, state
+from contract_trace import Trace
 from steadfast_kube.testing import Faults, Server
 
 
@@ -43,8 +44,9 @@ class Follower:
                 return
         self.versions[key], self.uids[key] = obj.resource_version or "", obj.uid or ""
 
-    async def read(self, events: steadfast.Events) -> None:
+    async def read(self, events: steadfast.Events, trace: Trace) -> None:
         async for event in events:
+            trace.event(event)
             self.follow(event)
 
 
@@ -164,7 +166,8 @@ def test_scenario_delivers_each_change(
         async with informers(server, tmp_path) as opened:
             pods = opened.watch("pods")
             follower = Follower()
-            reader = asyncio.ensure_future(follower.read(pods.events()))
+            trace = Trace(server, pods)
+            reader = asyncio.ensure_future(follower.read(pods.events(), trace))
             await eventually(lambda: follower.versions == expected, reader)
             await state(pods, "fresh")
             before, watches_before = lists(), watches()
@@ -188,6 +191,8 @@ def test_scenario_delivers_each_change(
             assert follower.received.count("Deleted shop/deleted") == 1
             assert follower.received.count("Deleted shop/recreated") == 2
             reader.cancel()
+            trace.settle()
+            assert trace.errors() == []
 
     run(main())
 
@@ -201,7 +206,8 @@ def test_lagging_replica_never_reverts_the_cache(steadfast_server_factory: Calla
         async with steadfast.Informers(url=server.url) as opened:
             pods = opened.watch("pods")
             follower = Follower()
-            reader = asyncio.ensure_future(follower.read(pods.events()))
+            trace = Trace(server, pods)
+            reader = asyncio.ensure_future(follower.read(pods.events(), trace))
             await state(pods, "fresh")
             # The watch cache of the replica stops, and its responses do not contain the changes after that.
             server.faults.of(0).lag()
@@ -215,6 +221,8 @@ def test_lagging_replica_never_reverts_the_cache(steadfast_server_factory: Calla
             await state(pods, "fresh")
             assert follower.received == ["Added shop/web-0", "Updated shop/web-0"]
             reader.cancel()
+            trace.settle()
+            assert trace.errors() == []
 
     run(main())
 
@@ -258,3 +266,46 @@ def test_planted_violations_are_found(changes: list[tuple[str, str]]) -> None:
     follow_planted(("+", "1"), ("~", "2"), ("-", "2"))
     with pytest.raises((AssertionError, KeyError)):
         follow_planted(*changes)
+
+
+@pytest.mark.parametrize(
+    ("damage", "clause"),
+    [
+        ("lost event", "C3"),
+        ("repeated event", "C3"),
+        ("older state in the cache", "C4"),
+        ("wrong old state", "C5"),
+        ("missing end", "settled"),
+    ],
+)
+def test_damaged_trace_is_rejected(server: Server, damage: str, clause: str) -> None:
+    async def main() -> None:
+        async with steadfast.Informers(url=server.url) as opened:
+            pods = opened.watch("pods")
+            await pods.synced(timeout=PATIENCE)
+            trace, events = Trace(server, pods), pods.events()
+            server.create(pod("web-0"))
+            trace.event(await events.__anext__())
+            for node in ("n2", "n3"):
+                server.patch("pods", "shop", "web-0", {"spec": {"nodeName": node}})
+                trace.event(await events.__anext__())
+            trace.settle()
+            assert trace.errors() == []
+            calls = [entry["record"]["Entered"] for entry in trace.entries if "Entered" in entry["record"]]
+            last = calls[-1]
+            match damage:
+                case "lost event":
+                    ends = [index for index, entry in enumerate(trace.entries) if "Entered" in entry["record"]]
+                    del trace.entries[ends[-1] : ends[-1] + 2]
+                case "repeated event":
+                    last["event"] = calls[-2]["event"]
+                case "older state in the cache":
+                    last["store"] = calls[0]["store"]
+                case "wrong old state":
+                    last["event"]["Updated"]["old"] = calls[0]["event"]["Added"]["object"]
+                case _:
+                    trace.entries.pop()
+            errors = trace.errors()
+            assert errors and any(clause in error for error in errors), errors
+
+    run(main())
