@@ -229,6 +229,8 @@ impl Deployment {
 
     fn write_status(&self, server: &ApiServer) -> Result<(), Status> {
         let (pod_count, updated) = (self.pods.len(), self.updated_pods);
+        // As on a real cluster, a count of zero is absent.
+        let updated = (updated > 0).then_some(updated);
         let status = json!({"status": {"replicas": pod_count, "readyReplicas": pod_count, "updatedReplicas": updated}});
         server.merge_patch("deployments.apps", self.namespace, self.name, status).map(drop)
     }

@@ -17,5 +17,7 @@ mod type_mismatch;
 pub(crate) use ports::port_violations;
 pub(crate) use prune::prune;
 pub(crate) use status::complete_status;
+#[cfg(feature = "world")]
+pub(crate) use status::null_omitted_counts;
 pub(crate) use table::{Field, FieldShape, StructType, ValueType, all, fields, type_for_kind, type_named};
 pub(crate) use type_mismatch::{metadata_type_mismatch, type_mismatch};

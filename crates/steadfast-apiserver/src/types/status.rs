@@ -25,6 +25,31 @@ pub(crate) fn complete_status(api_version: &str, kind: &str, object: &mut Value)
     }
 }
 
+/// Replaces the zero counts of a status that a real server omits by null, so that a merge patch removes them.
+#[cfg(any(test, feature = "world"))]
+pub(crate) fn null_omitted_counts(api_version: &str, kind: &str, status: &mut Value) {
+    let type_of_status = type_for_kind(api_version, kind).and_then(fields).and_then(|kind_fields| {
+        let field = kind_fields.iter().find(|field| field.name == "status")?;
+        if let FieldShape::One(ValueType::Named(name)) = field.shape { Some(name) } else { None }
+    });
+    let (Some(type_name), Value::Object(status)) = (type_of_status, status) else { return };
+    for field in fields(type_name).unwrap_or_default() {
+        // A pointer to zero is not nil, so Go writes the zero.
+        let is_omitted = !field.is_pointer && !is_always_written(type_name, field);
+        if let Some(value) = status.get_mut(field.name)
+            && is_omitted
+            && *value == 0
+        {
+            *value = Value::Null;
+        }
+    }
+}
+
+/// Returns whether Go writes the zero value of a field of a status.
+fn is_always_written(type_name: &str, field: &Field) -> bool {
+    field.is_required || WRITTEN_OPTIONAL.contains(&(type_name, field.name))
+}
+
 /// Adds the value that Go writes for an absent struct or required field, and completes a struct.
 fn complete_field(field: &'static Field, object: &mut Map<String, Value>, depth: usize) {
     let FieldShape::One(ValueType::Named(name)) = field.shape else { return };
@@ -37,8 +62,7 @@ fn complete_field(field: &'static Field, object: &mut Map<String, Value>, depth:
     }
     let Value::Object(value) = value else { return };
     for inner in fields(name).unwrap_or_default() {
-        let is_written = inner.is_required || WRITTEN_OPTIONAL.contains(&(name, inner.name));
-        if is_written
+        if is_always_written(name, inner)
             && !inner.is_pointer
             && value.get(inner.name).is_none_or(Value::is_null)
             && let Some(zero) = zero_value(inner.shape)
@@ -64,7 +88,7 @@ fn zero_value(shape: FieldShape) -> Option<Value> {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::complete_status;
+    use super::{complete_status, null_omitted_counts};
 
     fn completed(api_version: &str, kind: &str, mut object: Value) -> Value {
         complete_status(api_version, kind, &mut object);
@@ -100,6 +124,27 @@ mod tests {
         let node = completed("v1", "Node", json!({}));
         assert_eq!(node["daemonEndpoints"], json!({"kubeletEndpoint": {"Port": 0}}));
         assert_eq!(node["nodeInfo"]["osImage"], "");
+    }
+
+    #[test]
+    fn omitted_counts_become_null() {
+        let nulls = |api_version: &str, kind: &str, counts: &[&str]| {
+            let mut status: Value = counts.iter().map(|count| ((*count).to_owned(), json!(0))).collect();
+            null_omitted_counts(api_version, kind, &mut status);
+            counts.iter().copied().filter(|count| status[count].is_null()).collect::<Vec<_>>().join(" ")
+        };
+        let counts = ["replicas", "readyReplicas", "availableReplicas", "terminatingReplicas"];
+        assert_eq!(nulls("apps/v1", "Deployment", &counts), "replicas readyReplicas availableReplicas");
+        assert_eq!(nulls("apps/v1", "ReplicaSet", &counts), "readyReplicas availableReplicas");
+        let counts = ["replicas", "readyReplicas", "availableReplicas", "currentReplicas", "collisionCount"];
+        assert_eq!(nulls("apps/v1", "StatefulSet", &counts), "readyReplicas currentReplicas");
+        let counts = ["numberReady", "numberMisscheduled", "numberAvailable", "updatedNumberScheduled"];
+        assert_eq!(nulls("apps/v1", "DaemonSet", &counts), "numberAvailable updatedNumberScheduled");
+        let counts = ["active", "ready", "succeeded", "failed", "terminating"];
+        assert_eq!(nulls("batch/v1", "Job", &counts), "active succeeded failed");
+        let mut status = json!({"replicas": 2, "conditions": [], "updatedReplicas": 0});
+        null_omitted_counts("apps/v1", "Deployment", &mut status);
+        assert_eq!(status, json!({"replicas": 2, "conditions": [], "updatedReplicas": null}));
     }
 
     #[test]

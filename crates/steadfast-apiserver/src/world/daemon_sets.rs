@@ -59,11 +59,11 @@ pub(super) fn reconcile(context: &Context<'_>, key: &Key, set: &Value, plan: &mu
     plan.patch_status(
         key,
         set,
-        &json!({
+        json!({
             "observedGeneration": metadata::generation(set),
             "desiredNumberScheduled": desired, "currentNumberScheduled": scheduled, "numberMisscheduled": misplaced,
             "numberReady": ready, "numberAvailable": ready, "updatedNumberScheduled": updated,
-            "numberUnavailable": match desired - ready { 0 => Value::Null, unavailable => unavailable.into() },
+            "numberUnavailable": desired - ready,
         }),
     );
 }

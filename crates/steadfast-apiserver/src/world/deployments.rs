@@ -221,6 +221,7 @@ impl<'a> Rollout<'a> {
         let (replicas, available) = (sum(actual), sum(available));
         let updated = self.current.map_or(0, |(_, set)| actual(set));
         let ready = sum(|set| number(set, "/status/readyReplicas").unwrap_or_default());
+        let terminating = sum(|set| number(set, "/status/terminatingReplicas").unwrap_or_default());
         let before = |field: &str| number(deployment, &format!("/status/{field}")).unwrap_or_default();
         let is_complete = updated == self.replicas && replicas == self.replicas && available == self.replicas;
         let has_progressed = updated > before("updatedReplicas")
@@ -239,13 +240,11 @@ impl<'a> Rollout<'a> {
         plan.patch_status(
             key,
             deployment,
-            &json!({
+            json!({
                 "observedGeneration": metadata::generation(deployment),
                 "replicas": replicas, "updatedReplicas": updated, "readyReplicas": ready, "availableReplicas": available,
-                "unavailableReplicas": match self.replicas.max(replicas).saturating_sub(available) {
-                    0 => Value::Null,
-                    unavailable => unavailable.into(),
-                },
+                "unavailableReplicas": self.replicas.max(sum(desired)).saturating_sub(available),
+                "terminatingReplicas": terminating,
                 "conditions": [available_condition, progressing],
             }),
         );

@@ -30,6 +30,7 @@ pub(super) fn reconcile(context: &Context<'_>, key: &Key, job: &Value, plan: &mu
     let of_phase = |phase: &str| pods.iter().filter(|(_, pod)| text(pod, "/status/phase") == phase).count() as u64;
     let (succeeded, failed) = (of_phase("Succeeded"), of_phase("Failed"));
     let active: Vec<_> = pods.iter().filter(|(_, pod)| template::is_active(pod)).collect();
+    let terminating = pods.iter().filter(|(_, pod)| template::is_terminating(pod)).count();
     let ready = active.iter().filter(|(_, pod)| template::is_ready(pod)).count();
     let parallelism = number(job, "/spec/parallelism").unwrap_or(1);
     let completions = number(job, "/spec/completions");
@@ -56,7 +57,7 @@ pub(super) fn reconcile(context: &Context<'_>, key: &Key, job: &Value, plan: &mu
         started => started.into(),
     };
     let mut status = json!({
-        "active": count, "ready": ready, "succeeded": succeeded, "failed": failed, "terminating": 0,
+        "active": count, "ready": ready, "succeeded": succeeded, "failed": failed, "terminating": terminating,
         "startTime": started, "uncountedTerminatedPods": {},
     });
     let end = |kinds: [&str; 2], reason: &str, message: &str| -> Value {
@@ -76,7 +77,7 @@ pub(super) fn reconcile(context: &Context<'_>, key: &Key, job: &Value, plan: &mu
         status["conditions"] = end(["SuccessCriteriaMet", "Complete"], "CompletionsReached", message);
         status["completionTime"] = now.as_str().into();
     }
-    plan.patch_status(key, job, &status);
+    plan.patch_status(key, job, status);
 }
 
 fn pod(key: &Key, job: &Value) -> Value {

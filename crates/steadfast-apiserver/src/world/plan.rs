@@ -10,6 +10,7 @@ use crate::direct;
 use crate::metadata;
 use crate::status::Status;
 use crate::storage::{Deletion, Dependents, Patch};
+use crate::types;
 
 /// A write of a controller.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,8 +44,12 @@ impl Plan {
         self.writes.push(Write::Patch(key.clone(), patch));
     }
 
-    /// Plans a change of some fields of the status.
-    pub(super) fn patch_status(&mut self, key: &Key, object: &Value, status: &Value) {
+    /// Plans a change of some fields of the status. Like the controllers of a real cluster, it omits most counts that
+    /// are zero.
+    pub(super) fn patch_status(&mut self, key: &Key, object: &Value, mut status: Value) {
+        if let Some(kind) = key.kind() {
+            types::null_omitted_counts(&kind.api_version(), kind.name(), &mut status);
+        }
         self.patch(key, object, json!({"status": status}));
     }
 

@@ -28,6 +28,7 @@ pub(super) fn reconcile(context: &Context<'_>, key: &Key, replica_set: &Value, p
             plan.delete(pod_key, pod);
         }
     }
+    let terminating = context.view.controlled(uid, Kind::Pod).filter(|(_, pod)| template::is_terminating(pod)).count();
     let ready = pods.iter().filter(|(_, pod)| template::is_ready(pod)).count();
     let labels = replica_set["spec"]["template"]["metadata"]["labels"].as_object();
     let is_labeled = |pod: &Value| {
@@ -36,11 +37,12 @@ pub(super) fn reconcile(context: &Context<'_>, key: &Key, replica_set: &Value, p
     plan.patch_status(
         key,
         replica_set,
-        &json!({
+        json!({
             "replicas": pods.len(),
             "fullyLabeledReplicas": pods.iter().filter(|(_, pod)| is_labeled(pod)).count(),
             "readyReplicas": ready,
             "availableReplicas": ready,
+            "terminatingReplicas": terminating,
             "observedGeneration": metadata::generation(replica_set),
         }),
     );

@@ -147,7 +147,7 @@ impl<'a> Ordered<'a> {
         plan.patch_status(
             key,
             set,
-            &json!({
+            json!({
                 "observedGeneration": metadata::generation(set),
                 "replicas": replicas, "readyReplicas": ready, "availableReplicas": ready,
                 "currentReplicas": of_revision(current), "updatedReplicas": updated,

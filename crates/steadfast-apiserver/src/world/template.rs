@@ -100,6 +100,11 @@ pub(super) fn is_active(pod: &Value) -> bool {
     !metadata::is_terminating(pod) && !matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
 }
 
+/// Returns whether a pod is being deleted and has not finished.
+pub(super) fn is_terminating(pod: &Value) -> bool {
+    metadata::is_terminating(pod) && !matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
+}
+
 /// Returns whether a pod is ready.
 pub(super) fn is_ready(pod: &Value) -> bool {
     conditions::is_true(pod, "Ready") && !metadata::is_terminating(pod)
