@@ -122,7 +122,9 @@ fn reload(args: &ConnectionArgs, source: &ConfigSource) -> Result<Config, Connec
     match (source, &flags.server) {
         (ConfigSource::ServerFlag, Some(server)) => Ok(Config::new(server.clone())),
         (ConfigSource::Kubeconfig(context), _) => {
-            with_flags(files(kubeconfig.as_deref())?.read()?, flags).config(context.as_deref())
+            let merged = with_flags(files(kubeconfig.as_deref())?.read()?, flags);
+            // Without a context at the start, a later current context has no effect either.
+            merged.without_current_context().config(context.as_deref())
         }
         (ConfigSource::ServerFlag | ConfigSource::ServiceAccount, _) => {
             Config::incluster().map_err(|error| ConnectError::Infer { detail: error.to_string() })
@@ -280,6 +282,32 @@ mod tests {
         assert_eq!(server_in_pod(&args, &path), "https://flag.test/");
         std::fs::write(&path, format!("{VALID_KUBECONFIG}current-context: pro\n"))?;
         assert!(server_in_pod(&args, &path).contains("the context \"pro\" does not exist"));
+        std::fs::remove_file(&path)
+    }
+
+    #[test]
+    fn reload_ignores_later_current_context() -> io::Result<()> {
+        let path = std::env::temp_dir().join(format!("steadfast-later-context-{}", std::process::id()));
+        let mut args = ConnectionArgs { kubeconfig: Some(path.clone()), ..ConnectionArgs::default() };
+        args.flags.server = Some("https://flag.test".parse().expect("a URL"));
+        let files = || Ok(KubeconfigFiles::from_path(&path));
+        let started = |args: &ConnectionArgs| find_config(args, files(), || None).map(|(_, source)| source);
+        let reloaded = |args: &ConnectionArgs, source: &ConfigSource| {
+            let config = reload(args, source).expect("a usable kubeconfig");
+            (config.default_namespace, config.auth_info.token.is_some())
+        };
+        let text = VALID_KUBECONFIG.replace("user: u}", "user: u, namespace: shop}");
+        let with_current = format!("{text}current-context: prod\n");
+        std::fs::write(&path, &text)?;
+        let source = started(&args).expect("a server");
+        assert_eq!(source, ConfigSource::Kubeconfig(None));
+        std::fs::write(&path, &with_current)?;
+        // Neither the credentials nor the namespace of the context.
+        assert_eq!(reloaded(&args, &source), ("default".to_owned(), false));
+        // With a current context at the start, its credentials and its namespace apply, also after a change.
+        let source = started(&args).expect("a server");
+        std::fs::write(&path, with_current.replace("current-context: prod", "current-context: test"))?;
+        assert_eq!(reloaded(&args, &source), ("shop".to_owned(), true));
         std::fs::remove_file(&path)
     }
 

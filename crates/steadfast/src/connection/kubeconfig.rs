@@ -187,6 +187,17 @@ impl MergedKubeconfig {
         self.current.as_deref()
     }
 
+    /// Removes the current context. Without a named context, [`config`](Self::config) then needs a cluster or a server
+    /// that replaces it.
+    ///
+    /// A program that started without a context reloads its kubeconfig this way: a context that became current later
+    /// may belong to another cluster.
+    #[must_use]
+    pub fn without_current_context(mut self) -> Self {
+        self.current = None;
+        self
+    }
+
     /// Replaces the cluster and the user of every context by those with these names, as kubectl's flags `--cluster` and
     /// `--user` do. `None` keeps those of the context. A cluster with a name needs no context.
     #[must_use]

@@ -127,6 +127,21 @@ fn server_or_cluster_needs_no_context() {
 }
 
 #[test]
+fn removed_current_context_is_ignored() {
+    let config = |server: Option<&str>, context: Option<&str>| {
+        let merged = MergedKubeconfig::parse(WHOLE).expect("a readable kubeconfig").without_current_context();
+        let found = merged.with_server(server.map(str::to_owned)).config(context);
+        found.map(|config| (config.cluster_url.to_string(), token(&config).map(str::to_owned)))
+    };
+    let of_flag = config(Some("https://flag.example"), None).expect("a server");
+    assert_eq!(of_flag, ("https://flag.example/".to_owned(), None), "no user of the context");
+    let of_context = config(None, Some("c")).expect("a context");
+    assert_eq!(of_context, ("https://one.example:6443/".to_owned(), Some("hunter2".to_owned())));
+    let error = config(None, None).expect_err("no context").to_string();
+    assert!(error.contains("no current context is set"), "{error}");
+}
+
+#[test]
 fn empty_fields_are_absent() {
     let text = WHOLE
         .replace("cluster: k, user: u}", "cluster: k, user: u, namespace: \"\"}")
