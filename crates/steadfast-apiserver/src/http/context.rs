@@ -57,7 +57,8 @@ impl RequestContext {
         }
     }
 
-    /// Returns the text of a header; empty if the header is absent.
+    /// Returns the text of a header; empty if the header is absent. Of several lines of a header, the first one counts,
+    /// as on a real server.
     pub(super) fn header(&self, name: &header::HeaderName) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
@@ -102,6 +103,9 @@ impl RequestContext {
 }
 
 /// Returns the media types that the client accepts and the server supports.
+///
+/// By RFC 9110, several lines of `Accept` are one list. A real server reads only the first line (`Header.Get` of Go), and
+/// this server does the same, so that no client works here alone.
 fn supported_media_types<'a>(cluster: &Cluster, headers: &'a HeaderMap) -> Cow<'a, str> {
     let header_value = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if cluster.settings.allows_protobuf {

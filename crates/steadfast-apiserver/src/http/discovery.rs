@@ -71,7 +71,8 @@ pub(super) async fn respond(
     })
 }
 
-/// Returns whether the most preferred of the supported forms in `Accept` is the aggregated one.
+/// Returns whether the most preferred of the supported forms in `Accept` is the aggregated one. As on a real server,
+/// only the first line of the header counts.
 fn wants_aggregated(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let preferred = by_preference(accept).into_iter().find_map(|range| {

@@ -155,6 +155,15 @@ async fn client_preference_selects_the_plain_form() {
         let (_, groups) = client.call_with(Method::GET, "/apis", &[("accept", accept)], &Value::Null).await.unwrap();
         assert_eq!(groups["kind"], "APIGroupList", "{accept}");
     }
+    // As on a real server, only the first line of the header counts.
+    for (lines, kind) in [
+        (["application/json", AGGREGATED_ACCEPT], "APIGroupList"),
+        ([AGGREGATED_ACCEPT, "application/json"], "APIGroupDiscoveryList"),
+    ] {
+        let headers = lines.map(|line| ("accept", line));
+        let (_, groups) = client.call_with(Method::GET, "/apis", &headers, &Value::Null).await.unwrap();
+        assert_eq!(groups["kind"], kind, "{lines:?}");
+    }
     let preferred = format!("{AGGREGATED_ACCEPT},application/json");
     let (_, all) = client.call_with(Method::GET, "/apis", &[("accept", &preferred)], &Value::Null).await.unwrap();
     assert_eq!(all["kind"], "APIGroupDiscoveryList");
