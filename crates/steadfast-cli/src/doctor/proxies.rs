@@ -63,8 +63,24 @@ fn is_of_environment(context: &CheckContext) -> bool {
     urls.any(|url| Some(&url) == context.config.proxy_url.as_ref())
 }
 
-/// Returns the headers of proxies, each with its value.
+/// Returns the headers of proxies, each with its value. Each proxy may add a line to `Via`.
 fn traces(headers: &HeaderMap) -> Vec<String> {
-    let found = PROXY_HEADERS.iter().filter_map(|name| Some((name, headers.get(*name)?.to_str().unwrap_or("…"))));
-    found.map(|(name, value)| format!("{name}: {value}")).collect()
+    let lines = |name| headers.get_all(name).iter().map(|line| line.to_str().unwrap_or("…"));
+    let found = PROXY_HEADERS.map(|name| (name, lines(name).collect::<Vec<_>>().join(", ")));
+    found.into_iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| format!("{name}: {value}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_proxy_is_named() {
+        let mut headers = HeaderMap::new();
+        for via in ["1.1 edge", "2.0 gateway"] {
+            headers.append("via", via.parse().expect("a header"));
+        }
+        headers.append("date", "today".parse().expect("a header"));
+        assert_eq!(traces(&headers), ["via: 1.1 edge, 2.0 gateway"]);
+    }
 }

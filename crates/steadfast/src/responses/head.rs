@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use steadfast_core::decode::{self, Encoding, UnsupportedContentType};
 use steadfast_core::record::Status;
@@ -60,9 +60,8 @@ pub(super) async fn read_head(
     expected: &Expected,
 ) -> Result<ResponseHead, ErrorResponse> {
     let (head, body) = response.into_parts();
-    // `identity` means no encoding. Some proxies send it, although RFC 9110 discourages it.
-    let coding = head.headers.get(CONTENT_ENCODING).filter(|coding| *coding != "identity");
-    let gzip = expected.gzip && coding.is_some_and(|coding| coding == "gzip");
+    let coding = content_coding(&head.headers);
+    let gzip = expected.gzip && coding.as_ref().is_some_and(|coding| coding == "gzip");
     if !head.status.is_success() {
         // Only the form in seconds is parsed: Kubernetes sends no dates.
         let retry_after_seconds =
@@ -96,7 +95,7 @@ pub(super) async fn read_head(
         .into());
     }
     if let Some(coding) = coding.filter(|_| !gzip) {
-        let coding: String = coding.to_str().unwrap_or_default().chars().take(128).collect();
+        let coding: String = coding.chars().take(128).collect();
         let reason =
             format!("content encoding {coding:?}, which was not requested; check the proxies on the network path");
         return Err(Failure::unreadable(reason).into());
@@ -109,5 +108,38 @@ pub(super) async fn read_head(
         }
         Ok(encoding) => Ok(ResponseHead { encoding, body, gzip }),
         Err(error) => Err(Failure::unreadable(error.to_string()).into()),
+    }
+}
+
+/// Returns the codings of a body in lower case, in the order of their application; `None` for a plain body.
+///
+/// Several lines of the header are one list (RFC 9110, section 5.3): each proxy that compresses may add a line.
+fn content_coding(headers: &HeaderMap) -> Option<String> {
+    let lines = headers.get_all(CONTENT_ENCODING).iter().map(|line| line.to_str().unwrap_or("unreadable"));
+    // `identity` means no coding. Some proxies send it, although RFC 9110 discourages it.
+    let codings = lines.flat_map(|line| line.split(',')).map(|coding| coding.trim().to_ascii_lowercase());
+    codings.filter(|coding| !coding.is_empty() && coding != "identity").reduce(|all, coding| format!("{all}, {coding}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn lines_of_content_encoding_are_one_list() {
+        let coding = |lines: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(CONTENT_ENCODING, HeaderValue::from_static(line));
+            }
+            content_coding(&headers)
+        };
+        assert_eq!(coding(&[]), None);
+        assert_eq!(coding(&["identity", ""]), None);
+        assert_eq!(coding(&["identity", "gzip"]).as_deref(), Some("gzip"));
+        assert_eq!(coding(&["identity, GZIP"]).as_deref(), Some("gzip"));
+        assert_eq!(coding(&["gzip", "br"]).as_deref(), Some("gzip, br"));
     }
 }
