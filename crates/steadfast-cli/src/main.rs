@@ -30,6 +30,7 @@
 //! | `fault` | switches faults of a running `serve` |
 //! | `generate` | shell completions and man pages |
 //! | `plugin` | the program as a plugin of kubectl |
+//! | `rbac` | manifests of roles and bindings |
 //! | `kubectl_flags` | flags for a connection |
 //! | `log_lines` | lines of a log, with a maximum length |
 
@@ -59,6 +60,7 @@ mod names;
 mod notify;
 mod output_format;
 mod plugin;
+mod rbac;
 mod serve;
 mod server_address;
 mod signals;

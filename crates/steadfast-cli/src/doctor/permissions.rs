@@ -9,6 +9,7 @@ use super::authentication::user_name;
 use super::context::CheckContext;
 use super::finding::Finding;
 use super::requests::{RequestError, post_json};
+use crate::rbac::{Role, Rule, Subject};
 
 /// Name of the check.
 pub(super) const CHECK: &str = "permissions";
@@ -89,28 +90,16 @@ fn evaluate(
 
 /// Returns the missing role with its binding to `user`.
 fn manifest(resource: &ServedResource, namespace: Option<&str>, verbs: &[&str], user: Option<&str>) -> String {
-    let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
-    let name = format!("watch-{resource}");
-    let in_namespace = namespace.map(|namespace| format!(", namespace: {namespace}")).unwrap_or_default();
     let account =
         user.and_then(|user| user.strip_prefix("system:serviceaccount:")).and_then(|name| name.split_once(':'));
-    let subject = match (account, user) {
-        (Some((namespace, name)), _) => format!("{{kind: ServiceAccount, namespace: {namespace}, name: {name}}}"),
-        // JSON is valid YAML, and quotes each special character.
-        (None, user) => format!(
-            "{{apiGroup: rbac.authorization.k8s.io, kind: User, name: {}}}",
-            Value::from(user.unwrap_or("USER"))
-        ),
+    let subject = match account {
+        Some((namespace, name)) => Subject::ServiceAccount { namespace, name },
+        None => Subject::User(user.unwrap_or("USER")),
     };
-    format!(
-        "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata: {{name: {name}{in_namespace}}}\nrules:\n\
-         - apiGroups: [\"{}\"]\n  resources: [{}]\n  verbs: [{}]\n---\n\
-         apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}Binding\nmetadata: {{name: {name}{in_namespace}}}\n\
-         roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: {kind}, name: {name}}}\nsubjects:\n- {subject}\n",
-        resource.api_resource.group,
-        resource.api_resource.plural,
-        verbs.join(", "),
-    )
+    let name = format!("watch-{resource}");
+    let served = &resource.api_resource;
+    let rule = Rule { group: &served.group, resources: vec![served.plural.as_str()], object: None, verbs };
+    Role { name: &name, namespace, rules: vec![rule] }.manifests(subject)
 }
 
 #[cfg(test)]
@@ -127,13 +116,13 @@ mod tests {
         let text = manifest(&deployments, Some("shop"), &["list", "watch"], Some("system:serviceaccount:ops:informer"));
         for part in [
             "kind: Role\n",
-            "{name: watch-deployments.apps, namespace: shop}",
+            "  name: watch-deployments.apps\n  namespace: shop\n",
             "- apiGroups: [\"apps\"]\n  resources: [deployments]\n  verbs: [list, watch]\n",
-            "- {kind: ServiceAccount, namespace: ops, name: informer}",
+            "- kind: ServiceAccount\n  name: informer\n  namespace: ops\n",
         ] {
             assert!(text.contains(part), "{part:?} is missing in {text}");
         }
         let text = manifest(&deployments, None, &["watch"], Some("a\"b"));
-        assert!(text.contains("kind: ClusterRoleBinding") && text.contains("name: \"a\\\"b\"}"), "{text}");
+        assert!(text.contains("kind: ClusterRoleBinding") && text.contains("name: \"a\\\"b\"\n"), "{text}");
     }
 }

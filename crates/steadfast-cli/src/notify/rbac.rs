@@ -13,6 +13,7 @@ use super::shared::shared_secret_name;
 use crate::console::print;
 use crate::failure::Failure;
 use crate::fleet::Fleet;
+use crate::rbac::{Role, Rule, Subject, scalar};
 
 /// Name of the service account, the roles and the bindings.
 const ACCOUNT_NAME: &str = "steadfast-notify";
@@ -45,26 +46,23 @@ pub(super) async fn rbac(file: &Path, namespace: &str, embedded: bool) -> Result
     print(&text)
 }
 
-/// Returns the role of replicas in the namespace of their lease. RBAC cannot restrict `create` to a name.
+/// Returns the role of replicas in the namespace of their lease.
 fn replicas_manifests(lease_namespace: &str, lease: &str, account_namespace: &str) -> String {
     let (name, secret) = (format!("{ACCOUNT_NAME}-replicas"), shared_secret_name(lease));
-    let metadata = format!("metadata:\n  name: {name}\n  namespace: {lease_namespace}\n");
-    let mut text = format!("apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n{metadata}rules:\n");
-    // `resourceNames` restricts `get` and `update` to the lease and its Secret.
-    for (group, resource, object) in [("coordination.k8s.io", "leases", lease), ("", "secrets", &secret)] {
-        let _ = write!(
-            text,
-            "- apiGroups: [\"{group}\"]\n  resources: [{resource}]\n  verbs: [create]\n- apiGroups: [\"{group}\"]\n  \
-             resources: [{resource}]\n  resourceNames: [{object}]\n  verbs: [get, update]\n"
-        );
-    }
-    let _ = write!(
-        text,
-        "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\n{metadata}roleRef:\n  apiGroup: \
-         rbac.authorization.k8s.io\n  kind: Role\n  name: {name}\nsubjects:\n- kind: ServiceAccount\n  name: {ACCOUNT_NAME}\n  \
-         namespace: {account_namespace}\n---\n"
-    );
-    text
+    let rules =
+        [("coordination.k8s.io", "leases", lease), ("", "secrets", &secret)].map(|(group, resource, object)| {
+            let rule = |object, verbs| Rule { group, resources: vec![resource], object, verbs };
+            // `resourceNames` restricts `get` and `update` to the lease and its Secret. RBAC cannot restrict `create` to a
+            // name.
+            [rule(None, &["create"] as &[_]), rule(Some(object), &["get", "update"])]
+        });
+    let role = Role { name: &name, namespace: Some(lease_namespace), rules: rules.into_iter().flatten().collect() };
+    format!("{}---\n", role.manifests(account(account_namespace)))
+}
+
+/// Returns the service account.
+fn account(namespace: &str) -> Subject<'_> {
+    Subject::ServiceAccount { namespace, name: ACCOUNT_NAME }
 }
 
 fn collect_roles<'a>(sources: impl Iterator<Item = &'a RuleSource>) -> Roles {
@@ -93,34 +91,26 @@ fn collect_roles<'a>(sources: impl Iterator<Item = &'a RuleSource>) -> Roles {
 }
 
 /// Rule for reading the UID of `kube-system`, which identifies a cluster: a checkpoint is valid for one cluster only.
-const CLUSTER_ID_RULE: &str =
-    "- apiGroups: [\"\"]\n  resources: [namespaces]\n  resourceNames: [kube-system]\n  verbs: [get]\n";
+fn cluster_id_rule() -> Rule<'static> {
+    Rule { group: "", resources: vec!["namespaces"], object: Some("kube-system"), verbs: &["get"] }
+}
 
 fn manifests(roles: &Roles, account_namespace: &str, has_checkpoint: bool) -> String {
     let mut text = format!(
-        "apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: {ACCOUNT_NAME}\n  namespace: {account_namespace}\n---\n"
+        "apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: {ACCOUNT_NAME}\n  namespace: {}\n---\n",
+        scalar(account_namespace)
     );
     for (namespace, role) in roles {
-        // A Role and its binding apply in their own namespace only, also for an account of another namespace.
-        let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
-        let namespace_line =
-            namespace.as_ref().map(|namespace| format!("\n  namespace: {namespace}")).unwrap_or_default();
-        let metadata = format!("metadata:\n  name: {ACCOUNT_NAME}{namespace_line}\n");
-        let _ = write!(text, "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\n{metadata}rules:\n");
-        for (group, resources) in role {
-            let resources = resources.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let rules = role.iter().map(|(group, resources)| {
+            let resources = resources.iter().map(String::as_str).collect();
             // Informers only list and watch, so `get` is not granted.
-            let _ = write!(text, "- apiGroups: [\"{group}\"]\n  resources: [{resources}]\n  verbs: [list, watch]\n");
-        }
-        if has_checkpoint && namespace.is_none() {
-            text.push_str(CLUSTER_ID_RULE);
-        }
-        let _ = write!(
-            text,
-            "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}Binding\n{metadata}roleRef:\n  \
-             apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  name: {ACCOUNT_NAME}\nsubjects:\n- kind: ServiceAccount\n  \
-             name: {ACCOUNT_NAME}\n  namespace: {account_namespace}\n---\n"
-        );
+            Rule { group, resources, object: None, verbs: &["list", "watch"] }
+        });
+        let identity = (has_checkpoint && namespace.is_none()).then(cluster_id_rule);
+        let rules = rules.chain(identity).collect();
+        let role = Role { name: ACCOUNT_NAME, namespace: namespace.as_deref(), rules };
+        text.push_str(&role.manifests(account(account_namespace)));
+        text.push_str("---\n");
     }
     text
 }

@@ -261,10 +261,10 @@ async fn wrong_clock_and_missing_permission_are_found() {
     assert_finding(finding, "watch is not permitted in the namespace shop", "role and binding");
     let manifest = text(finding, "manifest");
     for part in [
-        "kind: Role\nmetadata: {name: watch-configmaps, namespace: shop}\n",
+        "kind: Role\nmetadata:\n  name: watch-configmaps\n  namespace: shop\n",
         "- apiGroups: [\"\"]\n  resources: [configmaps]\n  verbs: [watch]\n",
         "kind: RoleBinding\n",
-        "kind: User, name: \"admin\"",
+        "kind: User\n  name: \"admin\"\n",
     ] {
         assert!(manifest.contains(part), "{part:?} is not in {manifest}");
     }
