@@ -79,11 +79,25 @@ impl Terminal {
 
     /// Sends SIGTERM to the program, and returns the rest of the output.
     fn terminate(self) -> String {
-        let script = self.child.0.id();
-        let children = std::fs::read_to_string(format!("/proc/{script}/task/{script}/children")).expect("a process");
-        let status = Command::new("kill").arg("-TERM").args(children.split_whitespace()).status();
-        assert!(status.expect("`kill` is installed").success(), "{children:?}");
+        assert!(self.signal("-TERM"), "the program has ended");
         self.read_to_end()
+    }
+
+    /// Returns the IDs of the children of `script`: the program, until it ends.
+    fn programs(&self) -> Vec<String> {
+        let script = self.child.0.id();
+        let children = std::fs::read_to_string(format!("/proc/{script}/task/{script}/children")).unwrap_or_default();
+        children.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Sends a signal to the program. Returns false if the program has ended.
+    fn signal(&self, signal: &str) -> bool {
+        let programs = self.programs();
+        if programs.is_empty() {
+            return false;
+        }
+        let status = Command::new("kill").arg(signal).args(&programs).status();
+        status.expect("`kill` is installed").success()
     }
 
     /// Returns the rest of the output, until the program exits.
@@ -91,6 +105,14 @@ impl Terminal {
         let mut remaining_output = Vec::new();
         self.output.read_to_end(&mut remaining_output).expect("readable output");
         String::from_utf8_lossy(&remaining_output).into_owned()
+    }
+}
+
+impl Drop for Terminal {
+    /// Kills the program. The death of `script` sends only SIGHUP, which the program ignores if it inherited that, for
+    /// example from `nohup`.
+    fn drop(&mut self) {
+        self.signal("-KILL");
     }
 }
 
@@ -304,6 +326,24 @@ async fn top_restores_terminal_after_sigterm() {
     terminal.read_until_screen(">settings ");
     let remaining_output = terminal.terminate();
     assert!(remaining_output.contains("\x1b[?1049l") && remaining_output.contains("\x1b[?25h"), "{remaining_output:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dropped_terminal_ends_program_without_sighup() {
+    let server = server().await;
+    let mut terminal = Terminal::start(&server, "hangup", 120, "--ignore-signal=HUP", "watch cm");
+    terminal.read_until("fresh since ");
+    let programs = terminal.programs();
+    assert_eq!(programs.len(), 1, "{programs:?}");
+    drop(terminal);
+    // A killed process without a parent stays in the table until the init process reads its status, without a command.
+    let is_running =
+        || std::fs::read(format!("/proc/{}/cmdline", programs[0])).is_ok_and(|command| !command.is_empty());
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+    while is_running() {
+        assert!(std::time::Instant::now() < deadline, "the program still runs");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
 }
 
 #[test]
