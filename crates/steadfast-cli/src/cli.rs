@@ -161,8 +161,9 @@ pub(crate) struct WatchArgs {
     pub(crate) until: Vec<Until>,
 
     /// First print the changes of this time before the start: facts whose time is recorded in an object or in an
-    /// Event, marked as reconstructed, and then exact changes as far back as a watch can start.
-    #[arg(long, value_name = "TIME", value_parser = since, conflicts_with = "related")]
+    /// Event, marked as reconstructed, and then exact changes as far back as a watch can start. With `--related`, the
+    /// history of the related objects follows the tree.
+    #[arg(long, value_name = "TIME", value_parser = since)]
     pub(crate) since: Option<Duration>,
 
     /// Print the logs of the containers of the watched pods too, also of those of `--related`. Logs of existing pods start
@@ -226,6 +227,7 @@ Examples:
   steadfast watch deploy/web --diff
   steadfast watch deploy/web --related
   steadfast watch deploy/web --related --logs
+  steadfast watch deploy/web --related --since 10m
   steadfast watch deploy,rs,po -n shop --since 10m
   steadfast watch pods -l app=web --until condition=Ready --until 2m
   steadfast watch deploy/web --until \"object.status.readyReplicas == object.spec.replicas\"

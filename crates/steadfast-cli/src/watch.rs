@@ -353,6 +353,9 @@ impl WatchSession {
             self.logs = Some(self.start_logs(args));
         }
         self.awaiting_history = args.since.is_some().then(Vec::new);
+        if let (Some(related), true) = (&self.related, args.since.is_some()) {
+            related.expect_history();
+        }
         for (wanted, resource) in found {
             self.begin(args, &wanted, resource).await?;
         }
@@ -419,6 +422,7 @@ impl WatchSession {
             since: start_of(since),
             style: self.output.style.clone(),
             printer: self.output.printer.clone(),
+            related: self.related.clone(),
         };
         tokio::spawn(history.print(subjects));
     }
@@ -446,7 +450,7 @@ impl WatchSession {
             deletions: Mutex::default(),
             related: self.related.clone(),
             logs: self.logs.clone(),
-            gate,
+            gate: gate.clone(),
         };
         let (related, logs) = (self.related.clone(), self.logs.clone());
         let goals = output.goals.clone();
@@ -465,6 +469,10 @@ impl WatchSession {
                 match (&related, synced) {
                     (Some(related), _) => {
                         related.synced(|line| lines.print_uncounted(line));
+                        // The history follows the tree. Without `--related`, the handler has waited for it.
+                        if let Some(gate) = &gate {
+                            gate.wait();
+                        }
                         // The tree determines the related pods.
                         logs.iter().for_each(PodLogs::check_related);
                     }

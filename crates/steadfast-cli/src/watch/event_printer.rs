@@ -48,6 +48,13 @@ impl EventPrinter {
         related.record(&self.subject.name, &event.object, state, event.deletion.is_some())
     }
 
+    /// Waits for the history if the event has a line. Returns the newest version whose changes were printed as history.
+    ///
+    /// Events without a line do not wait: the tree of `--related` precedes the history, and needs all objects.
+    fn await_history(&self, admission: &Admission) -> Option<u64> {
+        self.gate.as_ref().filter(|_| *admission != Admission::Unrelated).and_then(Gate::wait)
+    }
+
     /// Prints the line of an admitted event.
     fn print(&self, event: &DecodedEvent<'_>, replacement: Option<&str>, admission: Admission, is_initial: bool) {
         if admission == Admission::Unrelated {
@@ -100,10 +107,6 @@ impl EventPrinter {
 
 impl Handler<CachedObject> for EventPrinter {
     fn handle(&self, event: Event<CachedObject>, call: Call) {
-        let replayed = self.gate.as_ref().and_then(Gate::wait);
-        if let Some(missed) = self.style.missed(&self.subject, call) {
-            console::report(missed);
-        }
         let replacement = self.replacement(&event);
         let mut decoded = self.subject.event(&event, call);
         if let Some(owners) = &self.owners {
@@ -112,9 +115,15 @@ impl Handler<CachedObject> for EventPrinter {
         }
         let is_initial = matches!(event, Event::Added { initial: true, .. });
         let admission = self.admission(&decoded);
+        let replayed = self.await_history(&admission);
+        if let Some(missed) = self.style.missed(&self.subject, call) {
+            console::report(missed);
+        }
         // Changes up to the version `replayed` have been printed as history.
         if is_initial || !is_in_history(&event, replayed) {
             self.print(&decoded, replacement.as_deref(), admission, is_initial);
+        } else if let Admission::Related(released) = admission {
+            released.into_iter().for_each(|line| self.printer.print(line));
         }
         self.pass_to_logs(&event, &decoded, is_initial);
         let key = event.object().key();

@@ -2,12 +2,13 @@
 //!
 //! First the facts whose time is recorded in an object or in an Event, in the order of their times. They are marked as
 //! reconstructed, because a later change replaces the time of an earlier one. Then the exact changes since the oldest
-//! version that a watch can start from.
+//! version that a watch can start from. With `--related`, the history contains the relatives only, also those that no
+//! longer exist.
 
 mod facts;
 mod replay;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,13 +19,14 @@ use serde::Serialize;
 use serde_json::Value;
 use steadfast::unstable::cause::root_cause;
 use steadfast::{Call, Certainty, Connection, DeleteReason, Informer, ResourceVersion, Scope};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::gate::Gate;
 use super::json_line::{LineHead, to_line};
 use super::line::{Format, Style};
 use super::owners::OwnerChain;
 use super::printer::Printer;
+use super::related::{PastRelatives, Related};
 use super::text_line::TextLine;
 use super::watched::{CachedObject, DecodedEvent, Deletion, EventTime, Subject};
 use crate::console;
@@ -54,6 +56,8 @@ pub(super) struct History {
     pub(super) since: Timestamp,
     pub(super) style: Style,
     pub(super) printer: Printer,
+    /// With `--related`, the relatives. Other objects have no history.
+    pub(super) related: Option<Related>,
 }
 
 /// The existing objects of a resource.
@@ -72,10 +76,13 @@ struct Past {
 impl History {
     /// Prints the history, and then opens all gates.
     pub(super) async fn print(self, subjects: Vec<HistorySubject>) {
-        let existing = join_all(subjects.iter().map(existing)).await;
+        let deadline = Instant::now() + SYNC_TIMEOUT;
+        if let Some(related) = &self.related {
+            related.until_printed().await;
+        }
+        let existing = join_all(subjects.iter().map(|waiting| existing(waiting, deadline))).await;
         let listed: Vec<&Existing> = existing.iter().flatten().collect();
         let events = self.events(&listed).await;
-        let mut lines = self.reconstructed(&listed, &events);
         let mut dated: Vec<(Timestamp, u64)> = events.iter().filter_map(dated_version).collect();
         dated.extend(listed.iter().flat_map(|existing| &existing.objects).filter_map(dated_version));
         let replayed = join_all(existing.into_iter().map(async |existing| {
@@ -84,10 +91,13 @@ impl History {
             Some((existing, past))
         }));
         let replayed = replayed.await;
-        let known = || replayed.iter().flatten();
-        lines.extend(known().map(|(existing, past)| self.boundary(&existing.subject, &past.start)));
-        lines.extend(self.exact(known()));
-        let printer = self.printer.clone();
+        let known: Vec<&(Existing, Past)> = replayed.iter().flatten().collect();
+        let relatives = self.related.as_ref().map(|related| related.with_past(newest_states(&known)));
+        let listed: Vec<&Existing> = known.iter().map(|(existing, _)| existing).collect();
+        let mut lines = self.reconstructed(&listed, &events, relatives.as_ref());
+        lines.extend(self.boundaries(&known));
+        lines.extend(self.exact(&known, relatives.as_ref()));
+        let (printer, related) = (self.printer.clone(), self.related.clone());
         let gates: Vec<(Gate, Option<u64>)> = subjects
             .into_iter()
             .zip(&replayed)
@@ -101,6 +111,7 @@ impl History {
             for line in lines {
                 printer.print_uncounted(line);
             }
+            related.iter().for_each(Related::history_printed);
             for (gate, replayed) in gates {
                 gate.open(replayed);
             }
@@ -136,20 +147,30 @@ impl History {
     }
 
     /// Returns the lines of the facts whose time is recorded in an object or in an Event, in this order.
-    fn reconstructed(&self, listed: &[&Existing], events: &[Value]) -> Vec<String> {
+    fn reconstructed(&self, listed: &[&Existing], events: &[Value], relatives: Option<&PastRelatives>) -> Vec<String> {
+        let subjects: HashSet<&str> = listed.iter().flat_map(|existing| &existing.objects).map(uid).collect();
         let mut about: HashMap<&str, Vec<DatedFact>> = HashMap::new();
+        // Events that appear at the objects that they are about. If Events are watched too, they appear only there.
+        let mut placed = HashSet::new();
         for event in events {
-            if let (Some(uid), Some(fact)) = (event_subject(event), event_fact(event)) {
-                about.entry(uid).or_default().push(fact);
+            if let (Some(subject), Some(fact)) = (event_subject(event), event_fact(event))
+                && subjects.contains(subject)
+            {
+                about.entry(subject).or_default().push(fact);
+                placed.insert(uid(event));
             }
         }
         let mut lines = Vec::new();
         for existing in listed {
-            for object in &existing.objects {
-                let is_event = object["kind"] == "Event";
-                let mut known = if is_event { event_fact(object).into_iter().collect() } else { facts(object) };
-                let uid = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-                known.extend(about.remove(uid).into_iter().flatten());
+            let is_shown =
+                |object: &&Value| relatives.is_none_or(|relatives| relatives.contain(&existing.subject.name, object));
+            for object in existing.objects.iter().filter(is_shown) {
+                let mut known = match object["kind"].as_str() {
+                    Some("Event") if placed.contains(uid(object)) => Vec::new(),
+                    Some("Event") => event_fact(object).into_iter().collect(),
+                    _ => facts(object),
+                };
+                known.extend(about.remove(uid(object)).into_iter().flatten());
                 let recent = known.into_iter().filter(|fact| fact.time >= self.since);
                 lines.extend(recent.map(|fact| (fact.time, self.fact_line(&existing.subject, object, &fact))));
             }
@@ -181,7 +202,33 @@ impl History {
         }
     }
 
-    /// Returns the line between the reconstructed and the exact part.
+    /// Returns the lines between the reconstructed and the exact part: one for each resource. With `--related`, which
+    /// watches many resources, one line covers the resources of a namespace with equal results.
+    fn boundaries(&self, known: &[&(Existing, Past)]) -> Vec<String> {
+        if self.related.is_none() {
+            return known.iter().map(|(existing, past)| self.boundary(&existing.subject, &past.start)).collect();
+        }
+        let mut groups: Vec<(Option<&str>, &Result<u64, String>, Vec<&Subject>)> = Vec::new();
+        for (existing, past) in known {
+            let (subject, namespace) = (&*existing.subject, existing.subject.scope.in_namespace());
+            match groups.iter_mut().find(|(place, start, _)| *place == namespace && *start == &past.start) {
+                Some((.., subjects)) => subjects.push(subject),
+                None => groups.push((namespace, &past.start, vec![subject])),
+            }
+        }
+        let line = |(namespace, start, subjects): &(Option<&str>, &Result<u64, String>, Vec<&Subject>)| {
+            let is_only = groups.iter().filter(|(place, ..)| place == namespace).count() == 1;
+            let names: Vec<&str> = subjects.iter().map(|subject| subject.name.as_str()).collect();
+            let names = if is_only { "related objects".to_owned() } else { names.join(", ") };
+            let context = subjects.iter().find_map(|subject| subject.context.as_deref());
+            let place = namespace.map(|namespace| format!("in {namespace}"));
+            let title: Vec<&str> = context.into_iter().chain([names.as_str()]).chain(place.as_deref()).collect();
+            boundary_text(&title.join(" "), start)
+        };
+        groups.iter().map(line).collect()
+    }
+
+    /// Returns the line between the reconstructed and the exact part of a resource.
     fn boundary(&self, subject: &Subject, start: &Result<u64, String>) -> String {
         if let Format::Json { .. } = self.style.format {
             return to_line(&BoundaryLine {
@@ -190,15 +237,7 @@ impl History {
                 why: start.as_ref().err().map(String::as_str),
             });
         }
-        let title = subject.scoped_title();
-        match start {
-            Ok(version) => {
-                format!("── {title}: reconstructed until here, exact changes since version {version} below ──")
-            }
-            Err(reason) => {
-                format!("── {title}: reconstructed until here, exact changes from now on: {reason} ──")
-            }
-        }
+        boundary_text(&subject.scoped_title(), start)
     }
 
     /// Replays the changes since the oldest possible version.
@@ -238,9 +277,13 @@ impl History {
     }
 
     /// Returns the lines of the exact changes of all resources, in the order of their versions.
-    fn exact<'a>(&self, replayed: impl Iterator<Item = &'a (Existing, Past)>) -> Vec<String> {
-        let mut changes: Vec<(&Subject, &PastChange)> = replayed
+    fn exact(&self, known: &[&(Existing, Past)], relatives: Option<&PastRelatives>) -> Vec<String> {
+        let mut changes: Vec<(&Subject, &PastChange)> = known
+            .iter()
             .flat_map(|(existing, past)| past.changes.iter().map(|change| (&*existing.subject, change)))
+            .filter(|(subject, change)| {
+                relatives.is_none_or(|relatives| relatives.contain(&subject.name, &change.object))
+            })
             .collect();
         changes.sort_by_key(|(_, change)| change.version);
         changes.into_iter().filter_map(|(subject, change)| self.exact_line(subject, change)).collect()
@@ -272,15 +315,35 @@ impl History {
     }
 }
 
-/// Returns the existing objects when all are known.
-async fn existing(waiting: &HistorySubject) -> Option<Existing> {
+/// Returns the text of the line between the reconstructed and the exact part.
+fn boundary_text(title: &str, start: &Result<u64, String>) -> String {
+    match start {
+        Ok(version) => format!("── {title}: reconstructed until here, exact changes since version {version} below ──"),
+        Err(reason) => format!("── {title}: reconstructed until here, exact changes from now on: {reason} ──"),
+    }
+}
+
+/// Returns the states of all objects of the history with their resources, the newest state of each object first.
+fn newest_states<'a>(known: &[&'a (Existing, Past)]) -> impl Iterator<Item = (&'a str, &'a Value)> {
+    known.iter().flat_map(|(existing, past)| {
+        let past = past.changes.iter().rev().map(|change| &change.object);
+        existing.objects.iter().chain(past).map(move |object| (existing.subject.name.as_str(), object))
+    })
+}
+
+fn uid(object: &Value) -> &str {
+    object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Returns the existing objects when all are known; `None` if they are not known at the deadline.
+async fn existing(waiting: &HistorySubject, deadline: Instant) -> Option<Existing> {
     let HistorySubject { subject, informer, .. } = waiting;
     let mut changed = informer.changed();
     let synced = async {
         // An error means that the informer has stopped.
         while !informer.has_synced() && changed.changed().await.is_ok() {}
     };
-    if timeout(SYNC_TIMEOUT, synced).await.is_err() {
+    if timeout_at(deadline, synced).await.is_err() {
         let (title, seconds) = (subject.scoped_title(), SYNC_TIMEOUT.as_secs());
         console::report(format_args!("# {title} was not listed within {seconds} s: its history is left out"));
         return None;

@@ -1,7 +1,8 @@
 //! `--related`: the tree of owners and children of the named objects, and which further objects belong to it.
 //!
 //! The handlers of all informers record each object here. When all existing objects are known, the tree is printed once.
-//! From then on, only the lines of related objects are printed.
+//! From then on, only the lines of related objects are printed. With `--since`, the history of the related objects is
+//! printed between the tree and these lines.
 
 mod node;
 
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::sync::watch;
 
 use crate::changes::text::{escape, plural};
 use node::TreeNode;
@@ -62,8 +64,15 @@ struct Relatives {
     waiting: VecDeque<(String, String)>,
     /// Number of resources whose existing objects are not all known.
     pending: usize,
-    is_printed: bool,
+    /// True after the tree was printed.
+    printed: watch::Sender<bool>,
+    /// True until the history was printed. False without `--since`.
+    awaits_history: bool,
 }
+
+/// The relatives of the history: also those that no longer exist.
+#[derive(Debug)]
+pub(super) struct PastRelatives(Relatives);
 
 /// Decision about the line of an event.
 #[derive(Debug, PartialEq, Eq)]
@@ -87,23 +96,63 @@ impl Related {
         self.0.lock().roots.iter().any(|root| root.resource == resource && root.name == name)
     }
 
-    /// Returns whether the object with this UID belongs to the printed tree.
+    /// Returns whether the object with this UID belongs to the printed tree, and its history was printed if requested.
     pub(super) fn is_followed(&self, uid: &str) -> bool {
         let relatives = self.0.lock();
-        relatives.is_printed && relatives.is_related(uid)
+        relatives.is_printed() && !relatives.awaits_history && relatives.is_related(uid)
+    }
+
+    /// Records that a history follows the tree.
+    pub(super) fn expect_history(&self) {
+        self.0.lock().awaits_history = true;
+    }
+
+    /// Records that the history was printed.
+    pub(super) fn history_printed(&self) {
+        self.0.lock().awaits_history = false;
+    }
+
+    /// Waits until the tree was printed.
+    pub(super) async fn until_printed(&self) {
+        let mut printed = self.0.lock().printed.subscribe();
+        // Cannot fail: `self` keeps the sender.
+        let _ = printed.wait_for(|is_printed| *is_printed).await;
+    }
+
+    /// Returns the current relatives together with objects of the past, given with their resources. Of several states
+    /// of an object, the first one counts.
+    pub(super) fn with_past<'a>(&self, objects: impl IntoIterator<Item = (&'a str, &'a Value)>) -> PastRelatives {
+        let mut past = {
+            let relatives = self.0.lock();
+            Relatives {
+                roots: relatives.roots.clone(),
+                nodes: relatives.nodes.clone(),
+                root_uids: relatives.root_uids.clone(),
+                deleted: relatives.deleted.clone(),
+                ..Relatives::default()
+            }
+        };
+        for (resource, object) in objects.into_iter().filter(|(resource, _)| !is_event(resource)) {
+            if let Some(node) = TreeNode::of(resource, object, String::new())
+                && !past.nodes.contains_key(&node.uid)
+            {
+                past.insert(node);
+            }
+        }
+        PastRelatives(past)
     }
 
     /// Records an added or changed object, or its deletion, and decides about its line.
     pub(crate) fn record(&self, resource: &str, object: &Value, state: String, is_deleted: bool) -> Admission {
         let mut relatives = self.0.lock();
-        let is_related = if resource == "events" || resource.starts_with("events.") {
+        let is_related = if is_event(resource) {
             node::event_subject(object).is_some_and(|uid| relatives.is_subject(uid))
         } else {
             let Some(node) = TreeNode::of(resource, object, state) else { return Admission::Unrelated };
             let uid = node.uid.clone();
             relatives.insert(node);
             // No line is printed before the tree, which shows each related object.
-            if !relatives.is_printed && !is_deleted {
+            if !relatives.is_printed() && !is_deleted {
                 return Admission::Unrelated;
             }
             let is_related = relatives.is_related(&uid);
@@ -118,7 +167,7 @@ impl Related {
             is_related
         };
         // The tree replaces the lines of all changes before it.
-        if is_related && relatives.is_printed { Admission::Related(Vec::new()) } else { Admission::Unrelated }
+        if is_related && relatives.is_printed() { Admission::Related(Vec::new()) } else { Admission::Unrelated }
     }
 
     /// Returns the lines of the current tree, escaped.
@@ -155,12 +204,27 @@ impl Related {
     /// printed already.
     pub(super) fn print_incomplete(&self, mut print: impl FnMut(String)) {
         let mut relatives = self.0.lock();
-        if !relatives.is_printed {
+        if !relatives.is_printed() {
             let pending = relatives.pending;
             print(format!("# the tree is incomplete: {} not listed yet", plural(pending, "resource")));
             relatives.print_tree(print);
         }
     }
+}
+
+impl PastRelatives {
+    /// Returns whether the object is one of the relatives, or an Event about one of them.
+    pub(super) fn contain(&self, resource: &str, object: &Value) -> bool {
+        if is_event(resource) {
+            return node::event_subject(object).is_some_and(|uid| self.0.is_subject(uid));
+        }
+        object.pointer("/metadata/uid").and_then(Value::as_str).is_some_and(|uid| self.0.is_related(uid))
+    }
+}
+
+/// Returns whether this is the resource of Events, in one of its two groups.
+fn is_event(resource: &str) -> bool {
+    resource == "events" || resource.starts_with("events.")
 }
 
 impl Relatives {
@@ -183,10 +247,14 @@ impl Relatives {
     }
 
     fn print_tree(&mut self, print: impl FnMut(String)) {
-        if !self.is_printed {
-            self.is_printed = true;
+        if !self.is_printed() {
             self.tree().into_iter().for_each(print);
+            self.printed.send_replace(true);
         }
+    }
+
+    fn is_printed(&self) -> bool {
+        *self.printed.borrow()
     }
 
     fn is_root(&self, node: &TreeNode) -> bool {
@@ -414,6 +482,45 @@ mod tests {
         );
         assert_eq!(add(&related, "events", &event("web-1-a")), Admission::Related(Vec::new()));
         assert_eq!(add(&related, "events", &event("other")), Admission::Unrelated);
+    }
+
+    #[test]
+    fn past_relatives_have_deleted_objects() {
+        let related = related();
+        add(&related, "deployments.apps", &object("web", None));
+        let (set, pod) = (object("web-0", Some("web")), object("web-0-a", Some("web-0")));
+        // The newest state of an object counts.
+        let (adopted, orphaned) = (object("orphan", Some("web-0")), object("orphan", None));
+        let past = [
+            ("pods", &pod),
+            ("replicasets.apps", &set),
+            ("pods", &orphaned),
+            ("pods", &adopted),
+            ("pods", &object("stranger", None)),
+        ];
+        let past = related.with_past(past);
+        let names = |resource: &str, objects: &[&Value]| {
+            objects.iter().map(|object| past.contain(resource, object)).collect::<Vec<_>>()
+        };
+        assert_eq!(names("replicasets.apps", &[&set]), [true]);
+        assert_eq!(names("pods", &[&pod, &adopted, &object("stranger", None)]), [true, false, false]);
+        let event = |about: &str| json!({"involvedObject": {"uid": format!("u-{about}")}, "metadata": {"name": "e"}});
+        assert_eq!(names("events", &[&event("web-0-a"), &event("stranger")]), [true, false]);
+        assert!(!related.is_followed("u-web-0"), "the history changes no current relatives");
+    }
+
+    #[tokio::test]
+    async fn history_precedes_following() {
+        let related = related();
+        related.expect_history();
+        add(&related, "deployments.apps", &object("web", None));
+        let mut printed = std::pin::pin!(related.until_printed());
+        assert!(futures::poll!(&mut printed).is_pending());
+        tree(&related);
+        printed.await;
+        assert!(!related.is_followed("u-web"));
+        related.history_printed();
+        assert!(related.is_followed("u-web"));
     }
 
     #[test]

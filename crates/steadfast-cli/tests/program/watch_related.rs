@@ -167,6 +167,93 @@ async fn missing_object_is_awaited() {
     assert!(finish(child).status.success());
 }
 
+/// Returns the position of the only line with `part`.
+fn position(lines: &[String], part: &str) -> usize {
+    let found: Vec<usize> = (0..lines.len()).filter(|index| lines[*index].contains(part)).collect();
+    assert_eq!(found.len(), 1, "{part:?} in {lines:#?}");
+    found[0]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_of_relatives_follows_tree() {
+    let workload = Workload::start().await;
+    let server = &workload.server;
+    // A pod of the past, and an Event about it and about another pod.
+    let gone = server.create(&pod("web-7d9f-gone", Some(&workload.replica_set))).expect("a pod");
+    server.delete_named("pods", "default", "web-7d9f-gone").expect("a deletion");
+    let stranger = server.get("pods", "default", "stranger").expect("a pod");
+    let ready = server.get("pods", "default", "web-7d9f-a").expect("a pod");
+    for (name, reason, about) in
+        [("own", "Pulled", &ready), ("past", "Killing", &gone), ("other", "BackOff", &stranger)]
+    {
+        let involved = json!({
+            "kind": "Pod", "name": about["metadata"]["name"], "namespace": "default", "uid": about["metadata"]["uid"],
+        });
+        let more = json!({
+            "involvedObject": involved, "reason": reason, "message": "image", "type": "Normal",
+            "lastTimestamp": jiff::Timestamp::now().to_string(),
+        });
+        server.create(&object("v1", "Event", name, None, more)).expect("an event");
+    }
+    server.merge_patch("deployments.apps", "default", "web", json!({"spec": {"replicas": 3}})).expect("a patch");
+
+    // The stop condition is met at once. It must not end the output before the history.
+    let kubeconfig = workload.kubeconfig("since");
+    let until = "object.metadata.name == 'web'";
+    let arguments =
+        ["watch", "deploy/web", "--related", "--utc", "--since", "1h", "--until", until, "--kubeconfig", &kubeconfig];
+    let child = start(&arguments);
+    let output = tokio::task::spawn_blocking(move || finish(child)).await.expect("an output");
+    assert!(output.status.success(), "{}", stderr_text(&output));
+    let lines: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
+    assert!(lines[0].starts_with("✗ deployments.apps default/web ready 0 of 3"), "{lines:#?}");
+    assert!(lines[4].starts_with("└─ ✓ endpointslices.discovery.k8s.io default/front-x 1 endpoint"), "{lines:#?}");
+    let boundary = position(&lines, "── related objects in default: reconstructed until here, exact changes since");
+    for part in [
+        "≈ deployments.apps default/web created (reconstructed: creation)",
+        "≈ replicasets.apps default/web-7d9f created (reconstructed: creation)",
+        "≈ pods default/web-7d9f-a Normal Pulled: image (reconstructed: Event)",
+        "≈ services default/front created (reconstructed: creation)",
+        // The pod no longer exists.
+        "≈ events default/past Normal Killing: image (reconstructed: Event)",
+    ] {
+        assert!((5..boundary).contains(&position(&lines, part)), "{part:?} in {lines:#?}");
+    }
+    let reconstructed = &lines[5..boundary];
+    assert!(reconstructed.iter().all(|line| line.contains(" ≈ ")), "{lines:#?}");
+    assert!(reconstructed.is_sorted_by_key(|line| line.split_once(' ').map(|(time, _)| time)), "{lines:#?}");
+    let exact = &lines[boundary + 1..];
+    // The oldest known version is that of the replica set.
+    for part in [
+        "+ pods default/web-7d9f-a Pending",
+        "~ pods default/web-7d9f-a phase Pending→Running",
+        "- pods default/web-7d9f-gone",
+        "+ events default/past Normal Killing Pod/web-7d9f-gone",
+        "~ deployments.apps default/web replicas 2→3",
+    ] {
+        position(exact, part);
+    }
+    // Versions order the exact changes of all resources.
+    assert!(position(exact, "- pods default/web-7d9f-gone") < position(exact, "web replicas 2→3"), "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.contains("stranger") || line.contains("/other ")), "{lines:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn live_changes_follow_history_of_relatives() {
+    let workload = Workload::start().await;
+    let (_child, mut lines) = workload.watch("since-live", &["--since", "1h"]);
+    while !next(&mut lines).contains("~ pods default/web-7d9f-a phase Pending→Running") {}
+    // The exact changes after this one.
+    while !next(&mut lines).contains("+ endpointslices.discovery.k8s.io default/front-x") {}
+    let replicas = json!({"spec": {"replicas": 4}});
+    workload.server.merge_patch("deployments.apps", "default", "web", replicas).expect("a patch");
+    let line = change(&mut lines);
+    assert!(line.starts_with("~ deployments.apps default/web replicas 2→4"), "{line}");
+    workload.server.create(&pod("web-7d9f-b", Some(&workload.replica_set))).expect("a pod");
+    let line = change(&mut lines);
+    assert!(line.starts_with("+ pods default deploy/web › web-7d9f › web-7d9f-b"), "{line}");
+}
+
 #[test]
 fn related_needs_name_and_text() {
     for (arguments, part) in [

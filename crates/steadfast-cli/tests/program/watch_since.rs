@@ -157,7 +157,6 @@ fn since_needs_duration_and_lines() {
     for (arguments, part) in [
         (&["pods", "--since", "0s"][..], "a duration such as 10m"),
         (&["pods", "--since", "10m", "-o", "name"], "--since needs -o text, wide or json"),
-        (&["deploy/web", "--since", "10m", "--related"], "cannot be used with"),
     ] {
         let output = steadfast(&[&["watch"], arguments].concat());
         assert_eq!(output.status.code(), Some(2), "{}", stderr_text(&output));
