@@ -151,6 +151,7 @@ async fn watch(mut args: WatchArgs, tallies: Tallies, ends: &Ends) -> Result<Exi
     let goals = ends.conditions.iter().cloned().map(Goal::new).collect();
     let output = WatchOutput { style, clock, printer, report: Arc::new(console::report), tallies, board, goals };
     let started = clusters.into_iter().enumerate().map(|(number, cluster)| {
+        output.board.add_cluster();
         let session = WatchSession::new(cluster, output.clone());
         session.begin_all(&args, number, &followed, ends)
     });
@@ -360,6 +361,7 @@ impl WatchSession {
             self.begin(args, &wanted, resource).await?;
         }
         self.start_history(args.since);
+        self.output.board.cluster_started();
         let awaited = missing.iter().map(|wanted| wanted.resource.clone()).collect();
         followed.begin(number, self.factory.clone(), awaited);
         let arrived = async |wanted: ResourceArg, resource: ServedResource| {
@@ -435,7 +437,7 @@ impl WatchSession {
         let informer = informer.keep_managed_fields().start().map_err(Failure::usage)?;
         let (tally, subject, style) =
             (output.tallies.add(subject.scoped_title()), Arc::new(subject), output.style.clone());
-        output.board.add(subject.title(), &informer, tally.clone());
+        let listing = output.board.add(subject.title(), &informer, tally.clone());
         let gate = self.awaiting_history.as_ref().map(|_| Gate::default());
         if let (Some(waiting), Some(gate)) = (&mut self.awaiting_history, gate.clone()) {
             waiting.push(HistorySubject { subject: subject.clone(), informer: informer.clone(), gate });
@@ -479,6 +481,8 @@ impl WatchSession {
                     (None, Some(synced)) => lines.print(synced),
                     (None, None) => {}
                 }
+                lines.flush();
+                listing.printed();
                 // `count` instead of `any`: each goal must record the sync, even if an earlier goal is reached.
                 if goals.iter().filter(|goal| goal.synced()).count() > 0 {
                     lines.end();

@@ -94,6 +94,11 @@ impl DoubtOutput {
             let mut missed = None;
             if transition.reason.is_none() {
                 until_delivered(&self.events).await;
+                // A report for people has another path than the lines, and must not overtake them.
+                let printer = self.printer.clone();
+                if tokio::task::spawn_blocking(move || printer.flush()).await.is_err() {
+                    return;
+                }
                 missed = counts_before.take().map(|counts_before| self.tally.counts().since(counts_before));
             } else {
                 counts_before.get_or_insert_with(|| self.tally.counts());

@@ -1,10 +1,14 @@
 //! Standard output: one thread writes lines in order until the limit is reached or the pipe is closed.
 
 use std::io::{self, BufWriter, ErrorKind, Write};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+#[cfg(test)]
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+#[cfg(test)]
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 /// Maximum number of pending lines. Above this number, callers block, and their informers merge further events.
@@ -20,6 +24,8 @@ pub(crate) struct Printer {
 enum OutputItem {
     /// A line, and whether it counts toward `--until`.
     Line { text: String, is_counted: bool },
+    /// Request for a signal when all earlier lines are written. The sender is dropped then.
+    Flush(Sender<()>),
     /// The end of the output.
     End,
 }
@@ -61,7 +67,16 @@ impl Printer {
     #[cfg(test)]
     pub(super) fn captured() -> (Self, CapturedLines) {
         let (lines, items) = sync_channel(MAX_PENDING_LINES);
-        (Self { lines }, CapturedLines(items))
+        let captured = CapturedLines { printer: Self { lines: lines.clone() }, texts: Arc::default() };
+        let texts = captured.texts.clone();
+        thread::spawn(move || {
+            for item in items {
+                if let OutputItem::Line { text, .. } = item {
+                    texts.lock().push(text);
+                }
+            }
+        });
+        (Self { lines }, captured)
     }
 
     /// Prints a counted line. Blocks while too many lines are pending.
@@ -75,6 +90,15 @@ impl Printer {
         let _ = self.lines.send(OutputItem::Line { text, is_counted: false });
     }
 
+    /// Blocks until all lines before this call are written, or until the output has ended.
+    pub(crate) fn flush(&self) {
+        let (sender, written) = channel();
+        if self.lines.send(OutputItem::Flush(sender)).is_ok() {
+            // Nothing is sent: the drop of the sender ends the wait.
+            let _ = written.recv();
+        }
+    }
+
     /// Ends the output after the pending lines. Blocks while too many lines are pending.
     pub(crate) fn end(&self) {
         let _ = self.lines.send(OutputItem::End);
@@ -83,17 +107,17 @@ impl Printer {
 
 /// Lines of a captured printer.
 #[cfg(test)]
-pub(super) struct CapturedLines(Receiver<OutputItem>);
+pub(super) struct CapturedLines {
+    printer: Printer,
+    texts: Arc<Mutex<Vec<String>>>,
+}
 
 #[cfg(test)]
 impl CapturedLines {
-    /// Returns the pending lines.
+    /// Returns the lines since the last call.
     pub(super) fn take(&self) -> Vec<String> {
-        let line = |item| match item {
-            OutputItem::Line { text, .. } => Some(text),
-            OutputItem::End => None,
-        };
-        self.0.try_iter().filter_map(line).collect()
+        self.printer.flush();
+        std::mem::take(&mut self.texts.lock())
     }
 }
 
@@ -119,7 +143,17 @@ fn write_lines(
                 item
             }
         };
-        let OutputItem::Line { text, is_counted } = item else { break };
+        let (text, is_counted) = match item {
+            OutputItem::Line { text, is_counted } => (text, is_counted),
+            OutputItem::Flush(written) => {
+                if let Err(error) = output.flush() {
+                    return end_of_error(error);
+                }
+                drop(written);
+                continue;
+            }
+            OutputItem::End => break,
+        };
         // Output is buffered: while lines are pending, one system call writes many of them.
         if let Err(error) = writeln!(output, "{text}") {
             return end_of_error(error);
@@ -150,10 +184,6 @@ fn end_of_error(error: io::Error) -> OutputEnd {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use parking_lot::Mutex;
-
     use super::*;
 
     struct FailingWriter(ErrorKind);
@@ -216,6 +246,36 @@ mod tests {
         let mut written = Vec::new();
         assert!(matches!(write_lines(&lines(&["a", "END", "b"]), &mut written, None, None), OutputEnd::LimitReached));
         assert_eq!(written, b"a\n");
+    }
+
+    #[test]
+    fn flush_waits_for_earlier_lines() {
+        #[derive(Clone, Default)]
+        struct SlowWriter(Arc<Mutex<Vec<u8>>>);
+        impl Write for SlowWriter {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                thread::sleep(Duration::from_millis(20));
+                self.0.lock().extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let (lines, items) = sync_channel(MAX_PENDING_LINES);
+        let (printer, writer) = (Printer { lines }, SlowWriter::default());
+        let output = writer.clone();
+        let printing = thread::spawn(move || write_lines(&items, output, None, None));
+        for _ in 0..1000 {
+            printer.print("12345678".to_owned());
+        }
+        printer.flush();
+        assert_eq!(writer.0.lock().len(), 9000);
+        printer.end();
+        assert!(matches!(printing.join(), Ok(OutputEnd::LimitReached)));
+        // The output has ended.
+        printer.flush();
     }
 
     #[test]

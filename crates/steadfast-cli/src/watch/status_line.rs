@@ -28,6 +28,8 @@ pub(super) struct StatusBoard(Arc<Mutex<BoardState>>);
 
 struct BoardState {
     clock: Clock,
+    /// Number of clusters whose requested resources are not all added.
+    starting_clusters: usize,
     watched: Vec<WatchedResource>,
     fresh_since: Option<Timestamp>,
     rate: ChangeRate,
@@ -38,6 +40,22 @@ struct WatchedResource {
     informer: Informer<CachedObject>,
     tally: Arc<Tally>,
     repairs: Arc<Repairs>,
+    listing: Listing,
+}
+
+/// Progress of the first output of a resource. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Listing(Arc<AtomicBool>);
+
+impl Listing {
+    /// Records that all existing objects of the resource are printed.
+    pub(super) fn printed(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_printed(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Numbers of interruptions that an informer repaired.
@@ -76,16 +94,29 @@ impl Repairs {
 impl StatusBoard {
     /// Creates the board without resources.
     pub(super) fn new(clock: Clock) -> Self {
-        let board = BoardState { clock, watched: Vec::new(), fresh_since: None, rate: ChangeRate::default() };
+        let rate = ChangeRate::default();
+        let board = BoardState { clock, starting_clusters: 0, watched: Vec::new(), fresh_since: None, rate };
         Self(Arc::new(Mutex::new(board)))
     }
 
-    /// Adds a watched resource.
-    pub(super) fn add(&self, name: String, informer: &Informer<CachedObject>, tally: Arc<Tally>) {
-        let repairs = Arc::new(Repairs::default());
+    /// Adds a cluster whose resources follow.
+    pub(super) fn add_cluster(&self) {
+        self.0.lock().starting_clusters += 1;
+    }
+
+    /// Records that all requested resources of a cluster are added, except for kinds that the server does not serve yet.
+    pub(super) fn cluster_started(&self) {
+        self.0.lock().starting_clusters -= 1;
+    }
+
+    /// Adds a watched resource. The status is not fresh before its existing objects are printed.
+    pub(super) fn add(&self, name: String, informer: &Informer<CachedObject>, tally: Arc<Tally>) -> Listing {
+        let (repairs, listing) = (Arc::new(Repairs::default()), Listing::default());
         let recorded_repairs = repairs.clone();
         informer.on_diagnostic(move |diagnostic| recorded_repairs.record(diagnostic));
-        self.0.lock().watched.push(WatchedResource { name, informer: informer.clone(), tally, repairs });
+        let watched = WatchedResource { name, informer: informer.clone(), tally, repairs, listing: listing.clone() };
+        self.0.lock().watched.push(watched);
+        listing
     }
 
     /// Returns the current status line for a terminal with this number of columns; empty for a narrow terminal.
@@ -121,14 +152,28 @@ impl BoardState {
         };
         let (reconnects, gaps) = (sum(|repairs| &repairs.reconnects), sum(|repairs| &repairs.gaps));
         let total = self.watched.iter().map(|watched| watched.tally.counts().total()).sum();
-        let state = match doubt {
-            Some(text) => {
-                self.fresh_since = None;
-                StatusState::Doubt { text, others: doubts - 1 }
-            }
-            None => StatusState::Fresh { since: *self.fresh_since.get_or_insert(time) },
+        let state = match (doubt, self.listing()) {
+            (Some(text), _) => StatusState::Doubt { text, others: doubts - 1 },
+            (None, Some(text)) => StatusState::Listing(text),
+            (None, None) => StatusState::Fresh { since: *self.fresh_since.get_or_insert(time) },
         };
+        if !matches!(state, StatusState::Fresh { .. }) {
+            self.fresh_since = None;
+        }
         StatusContent { state, proof_age, changes_a_minute: self.rate.record(now, total), reconnects, gaps }
+    }
+
+    /// Describes the resources whose existing objects are not all printed; `None` if no such resource is left.
+    fn listing(&self) -> Option<String> {
+        let mut unprinted = self.watched.iter().filter(|watched| !watched.listing.is_printed());
+        let Some(first) = unprinted.next() else {
+            return (self.starting_clusters > 0).then(|| "starting to watch all resources".to_owned());
+        };
+        let others = match unprinted.count() {
+            0 => String::new(),
+            count => format!(" and of {} more", plural(count as u64, "resource")),
+        };
+        Some(format!("printing the existing objects of {}{others}", first.name))
     }
 }
 
@@ -167,6 +212,8 @@ enum StatusState {
     Fresh {
         since: Timestamp,
     },
+    /// All caches are fresh, but not all existing objects are printed.
+    Listing(String),
     /// The cache of one resource is in doubt, with its description, and the caches of `others` further resources.
     Doubt {
         text: String,
@@ -193,6 +240,10 @@ impl StatusContent {
                 let since = clock.format_time_of_day(*since);
                 line.add(Some(GREEN), &format!("fresh since {}", since.get(..8).unwrap_or(&since)));
                 line.add_dim(&format!("│ {numbers}"));
+            }
+            StatusState::Listing(text) => {
+                line.add_dim(&format!("{numbers} │"));
+                line.add(None, text);
             }
             // The reason is the longest part, so it is shortened first.
             StatusState::Doubt { text, others } => {
@@ -241,6 +292,10 @@ mod tests {
         let text = "pods stale for 3.2 s: reset".to_owned();
         let doubt = render_plain(&status(StatusState::Doubt { text, others: 1 }), 200);
         assert!(doubt.ends_with("1 gap repaired │ 1 more in doubt; pods stale for 3.2 s: reset"), "{doubt}");
+        let listing = StatusState::Listing("printing the existing objects of pods".to_owned());
+        let expected =
+            "proof 0.8 s ago │ 36 changes/min │ 2 reconnects │ 1 gap repaired │ printing the existing objects of pods";
+        assert_eq!(render_plain(&status(listing), 200), expected);
         let before = StatusContent { proof_age: None, ..fresh() };
         assert!(render_plain(&before, 120).contains("│ no proof yet │"));
     }

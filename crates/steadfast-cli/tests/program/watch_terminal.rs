@@ -160,6 +160,22 @@ async fn status_line_is_below_lines_and_erased() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn status_is_fresh_after_existing_objects() {
+    let server = server().await;
+    for number in 0..3000 {
+        let metadata = json!({"name": format!("map-{number}"), "namespace": "default"});
+        server.create(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})).expect("a config map");
+    }
+    let mut terminal = Terminal::start(&server, "listing", 120, "", "watch cm,secrets");
+    let output = terminal.read_until("fresh since ");
+    assert_eq!(output.matches("+ configmaps default/").count(), 3001);
+    for resource in ["configmaps", "secrets"] {
+        assert!(output.contains(&format!("= {resource} synced")), "{resource}");
+    }
+    terminal.interrupt();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_color_and_width_are_respected() {
     let server = server().await;
     let mut terminal = Terminal::start(&server, "plain", 70, "NO_COLOR=1", "watch cm");
