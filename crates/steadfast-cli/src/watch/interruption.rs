@@ -7,7 +7,7 @@ use kube::core::ApiResource;
 use serde_json::{Value, json};
 use steadfast::Scope;
 use steadfast::transport::Settings;
-use steadfast_apiserver::ApiServer;
+use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
 use steadfast_testing::{InMemory, TestError, config_map};
 use tokio::time::Instant;
 
@@ -35,6 +35,7 @@ struct Fixture {
     server: ApiServer,
     lines: CapturedLines,
     reports: Reports,
+    board: StatusBoard,
     _session: WatchSession,
 }
 
@@ -52,13 +53,14 @@ impl Fixture {
         let recorded_reports = reports.clone();
         let report = move |line| recorded_reports.lock().push((Instant::now(), line));
         let clock = Clock::choose(true);
+        let board = StatusBoard::new(clock.clone());
         let output = WatchOutput {
             style: Style { format, content: Content::default() },
-            clock: clock.clone(),
+            clock,
             printer,
             report: Arc::new(report),
             tallies: Tallies::default(),
-            board: StatusBoard::new(clock),
+            board: board.clone(),
             goals: Vec::new(),
         };
         let mut session = WatchSession::new(WatchedCluster { context: None, connection }, output);
@@ -67,7 +69,11 @@ impl Fixture {
             .follow(Subject::new("configmaps".to_owned(), resource, Scope::all()))
             .map_err(|_| "the watch is not started")?;
         sleep(DELIVERY_TIME).await;
-        Ok(Self { server, lines, reports, _session: session })
+        Ok(Self { server, lines, reports, board, _session: session })
+    }
+
+    fn status(&self) -> String {
+        self.board.render(false, 200)
     }
 
     fn patch(&self, name: &str, patch: Value) -> Result<(), TestError> {
@@ -167,5 +173,26 @@ async fn json_lines_precede_fresh_line() -> Result<(), TestError> {
     let later: Vec<&Value> = lines[fresh + 1..].iter().collect();
     assert_eq!(later.len(), 1, "{later:#?}");
     assert_eq!(later[0]["changes"], json!([{"path": "data.value", "old": "2", "new": "3"}]));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_gaps_count_as_repaired() -> Result<(), TestError> {
+    let fixture = Fixture::start(text_format(), true).await?;
+    assert!(fixture.status().ends_with("│ 0 reconnects │ 0 gaps repaired"), "{}", fixture.status());
+    fixture.interrupt(true).await?;
+    assert!(fixture.status().ends_with(" │ 1 gap repaired"), "{}", fixture.status());
+
+    // Watches that always fail, with a code other than 403: lists replace them, and repair no gap.
+    for code in [500, 404] {
+        let fixture = Fixture::start(text_format(), true).await?;
+        fixture.server.faults().respond(RequestRule::any().verb(Verb::Watch), InjectedResponse::code(code));
+        fixture.server.faults().end_watches();
+        fixture.server.faults().reset();
+        sleep(Duration::from_secs(600)).await;
+        let lists = fixture.server.requests().iter().filter(|request| request.verb == Verb::List).count();
+        assert!(lists > 3, "{code}: {lists} lists are no polling");
+        assert!(fixture.status().contains(" 0 gaps repaired"), "{code}: {}", fixture.status());
+    }
     Ok(())
 }

@@ -67,25 +67,48 @@ struct Repairs {
     gaps: AtomicU64,
     /// True from the start of a relist after a gap until its end.
     is_repairing: AtomicBool,
+    /// True from the first complete list until its watch is opened or fails. This watch is no reconnect.
+    is_first_watch: AtomicBool,
     /// True while lists replace the watch.
     is_polling: AtomicBool,
+    /// True after a relist that counted as a gap, until the watch is known to work. If lists replace the watch instead,
+    /// the relist was the first of these lists.
+    may_be_poll: AtomicBool,
 }
 
 impl Repairs {
     fn record(&self, diagnostic: &Diagnostic) {
+        let is_first_watch = self.is_first_watch.swap(false, Ordering::Relaxed);
         match diagnostic {
+            Diagnostic::Synced { .. } => self.is_first_watch.store(true, Ordering::Relaxed),
+            Diagnostic::Resumed { .. } if is_first_watch => {}
+            // The watch does not change with these diagnostics.
+            Diagnostic::FellBackToPages { .. } | Diagnostic::FellBackToJson { .. } => {
+                self.is_first_watch.store(is_first_watch, Ordering::Relaxed);
+            }
+            // A resumed watch may still fail at once, so it does not clear `may_be_poll`.
             Diagnostic::Resumed { .. } | Diagnostic::Moved { .. } => {
                 self.is_polling.store(false, Ordering::Relaxed);
                 self.reconnects.fetch_add(1, Ordering::Relaxed);
             }
-            Diagnostic::Polling { .. } => self.is_polling.store(true, Ordering::Relaxed),
+            Diagnostic::Polling { .. } => {
+                self.is_polling.store(true, Ordering::Relaxed);
+                // Watches that always fail lead to a list, and to polling if the next watch fails too.
+                if self.may_be_poll.swap(false, Ordering::Relaxed) {
+                    self.gaps.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
             // No gap precedes a poll. Only a failed poll is announced as a relist.
             Diagnostic::Relisting { .. } if !self.is_polling.load(Ordering::Relaxed) => {
                 self.is_repairing.store(true, Ordering::Relaxed);
+                self.may_be_poll.store(false, Ordering::Relaxed);
             }
             Diagnostic::Relisted { .. } if self.is_repairing.swap(false, Ordering::Relaxed) => {
                 self.gaps.fetch_add(1, Ordering::Relaxed);
+                self.may_be_poll.store(true, Ordering::Relaxed);
             }
+            // The watch works: it reached its regular end.
+            Diagnostic::Ended => self.may_be_poll.store(false, Ordering::Relaxed),
             _ => {}
         }
     }
@@ -318,6 +341,31 @@ mod tests {
         assert_eq!(record(&[relisting(), relisted()]), (0, 0), "a page of a poll expired");
         assert_eq!(record(&[Diagnostic::Resumed { version: "8".into() }]), (1, 0));
         assert_eq!(record(&[relisting(), relisting(), relisted()]), (1, 1));
+        let resumed = || Diagnostic::Resumed { version: "9".into() };
+        let polling = || Diagnostic::Polling { reason: "500 broken".into(), every: Duration::from_secs(60) };
+        assert_eq!(record(&[resumed(), Diagnostic::Ended, resumed()]), (3, 1));
+        // A watch that always fails: the list just before polling repairs no gap, but the earlier relist did.
+        assert_eq!(record(&[relisting(), relisted(), polling(), relisted()]), (3, 1));
+        // The watch fails after it was opened.
+        assert_eq!(record(&[resumed(), relisting(), relisted(), resumed(), polling(), relisted()]), (5, 1));
+    }
+
+    #[test]
+    fn first_watch_is_no_reconnect() {
+        let synced = || Diagnostic::Synced { version: Some("7".into()) };
+        let resumed = || Diagnostic::Resumed { version: "7".into() };
+        let fell_back = || Diagnostic::FellBackToPages { reason: "rejected".into() };
+        for (diagnostics, reconnects) in [
+            // Pages, and then the watch.
+            (vec![synced(), resumed()], 0),
+            (vec![synced(), fell_back(), resumed(), resumed()], 1),
+            // The stream of the first list is the watch.
+            (vec![synced(), Diagnostic::Ended, resumed()], 1),
+        ] {
+            let repairs = Repairs::default();
+            diagnostics.iter().for_each(|diagnostic| repairs.record(diagnostic));
+            assert_eq!(repairs.reconnects.load(Ordering::Relaxed), reconnects, "{diagnostics:?}");
+        }
     }
 
     #[test]
