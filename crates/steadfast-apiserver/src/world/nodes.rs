@@ -50,6 +50,7 @@ fn node(cluster: &Cluster, number: u16) -> Value {
                 condition("MemoryPressure", "False", "KubeletHasSufficientMemory"),
                 condition("Ready", "True", "KubeletReady"),
             ],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
             "nodeInfo": {
                 "architecture": "amd64", "bootID": "", "containerRuntimeVersion": "simulated://1",
                 "kernelVersion": "simulated", "kubeProxyVersion": "", "kubeletVersion": "v1.37.0",

@@ -41,13 +41,14 @@ pub(crate) struct DescriptionBuilder<'a> {
     described: Vec<bool>,
     major: Vec<Phrase>,
     minor: Vec<Phrase>,
+    bookkeeping: Vec<Phrase>,
 }
 
 impl<'a> DescriptionBuilder<'a> {
     /// Creates an empty collector for `changes` from `old` to `new`.
     pub(crate) fn new(old: &'a Value, new: &'a Value, changes: &'a [Change<'a>]) -> Self {
         let described = vec![false; changes.len()];
-        Self { old, new, changes, described, major: Vec::new(), minor: Vec::new() }
+        Self { old, new, changes, described, major: Vec::new(), minor: Vec::new(), bookkeeping: Vec::new() }
     }
 
     /// Adds a phrase.
@@ -58,6 +59,11 @@ impl<'a> DescriptionBuilder<'a> {
     /// Adds a phrase that is printed only if no other phrase exists.
     pub(crate) fn add_fallback(&mut self, text: impl AsRef<str>) {
         self.minor.push(Phrase { text: escape(text.as_ref()).into_owned(), effect: HealthEffect::Neutral });
+    }
+
+    /// Adds a phrase that is printed only if no other change exists, also none without a phrase.
+    pub(crate) fn add_bookkeeping(&mut self, text: impl AsRef<str>) {
+        self.bookkeeping.push(Phrase { text: escape(text.as_ref()).into_owned(), effect: HealthEffect::Neutral });
     }
 
     /// Marks changes below `pattern` as described; returns whether such changes exist.
@@ -139,11 +145,14 @@ impl<'a> DescriptionBuilder<'a> {
         if self.major.is_empty() {
             self.major.append(&mut self.minor);
         }
-        let shows_all = self.major.is_empty();
+        let shows_all = self.major.is_empty() && self.bookkeeping.is_empty();
         let undescribed = self.changes.iter().zip(&self.described).filter(|(_, described)| shows_all || !**described);
         let undescribed: Vec<String> = undescribed.map(|(change, _)| by_path(change)).collect();
         for text in undescribed {
             self.add(HealthEffect::Neutral, text);
+        }
+        if self.major.is_empty() {
+            self.major.append(&mut self.bookkeeping);
         }
         self.major
     }

@@ -65,9 +65,7 @@ pub(super) fn describe(description: &mut DescriptionBuilder<'_>) {
             }
             "kubernetes.io/change-cause" => description.add(HealthEffect::Neutral, format!("cause {}", short(new))),
             name if BOOKKEEPING_ANNOTATIONS.contains(&name) => {
-                if !description.has_any() {
-                    description.add_fallback(format!("annotation {name} changed"));
-                }
+                description.add_bookkeeping(format!("annotation {name} changed"));
             }
             name => description.add(HealthEffect::Neutral, pair_change("annotation", name, old, new)),
         }

@@ -50,11 +50,18 @@ fn configuration_transitions() {
 fn custom_resource_transitions() {
     let ready =
         |status: &str| json!({"status": {"conditions": [{"type": "Ready", "status": status, "reason": "Synced"}]}});
+    let applied = |applied_size: u32, size: u32| {
+        let annotation = json!({"spec": {"size": applied_size}}).to_string();
+        let annotations = json!({"kubectl.kubernetes.io/last-applied-configuration": annotation});
+        json!({"metadata": {"annotations": annotations}, "spec": {"size": size}})
+    };
     assert_rows(
         "example.com/Widget",
         &[
             (ready("False"), ready("True"), "Ready False→True (Synced)"),
             (json!({"spec": {"size": 1}}), json!({"spec": {"size": 2}}), "spec.size 1→2"),
+            (applied(1, 1), applied(2, 2), "spec.size 1→2"),
+            (applied(1, 1), applied(2, 1), "annotation kubectl.kubernetes.io/last-applied-configuration changed"),
             (json!({"spec": {"tags": ["a"]}}), json!({"spec": {"tags": ["a", "b"]}}), "spec.tags [a]→[a b]"),
             (json!({"status": {"phase": "Creating"}}), json!({"status": {"phase": "Ready"}}), "phase Creating→Ready"),
             (
