@@ -13,15 +13,15 @@ const YAML_WORDS: [&str; 9] = ["y", "n", "yes", "no", "on", "off", "true", "fals
 
 /// Role in a namespace, or cluster role without one.
 #[derive(Debug)]
-pub(crate) struct Role<'a> {
+pub(crate) struct RbacRole<'a> {
     pub(crate) name: &'a str,
     pub(crate) namespace: Option<&'a str>,
-    pub(crate) rules: Vec<Rule<'a>>,
+    pub(crate) rules: Vec<RbacRule<'a>>,
 }
 
 /// Rule of a role.
 #[derive(Debug)]
-pub(crate) struct Rule<'a> {
+pub(crate) struct RbacRule<'a> {
     pub(crate) group: &'a str,
     /// Plural names.
     pub(crate) resources: Vec<&'a str>,
@@ -32,14 +32,14 @@ pub(crate) struct Rule<'a> {
 
 /// Subject of a binding.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Subject<'a> {
+pub(crate) enum RbacSubject<'a> {
     ServiceAccount { namespace: &'a str, name: &'a str },
     User(&'a str),
 }
 
-impl Role<'_> {
+impl RbacRole<'_> {
     /// Returns the role and its binding to `subject` as two YAML documents.
-    pub(crate) fn manifests(&self, subject: Subject<'_>) -> String {
+    pub(crate) fn manifests(&self, subject: RbacSubject<'_>) -> String {
         // A Role and its binding apply in their own namespace only, also for an account of another namespace.
         let kind = if self.namespace.is_some() { "Role" } else { "ClusterRole" };
         let name = scalar(self.name);
@@ -47,7 +47,7 @@ impl Role<'_> {
         let metadata = format!("metadata:\n  name: {name}{}\n", namespace.unwrap_or_default());
         let mut text = format!("apiVersion: {GROUP}/v1\nkind: {kind}\n{metadata}rules:\n");
         // Writing to a String cannot fail.
-        for Rule { group, resources, object, verbs } in &self.rules {
+        for RbacRule { group, resources, object, verbs } in &self.rules {
             let _ = write!(text, "- apiGroups: [\"{group}\"]\n  resources: [{}]\n", resources.join(", "));
             if let Some(object) = object {
                 let _ = writeln!(text, "  resourceNames: [{}]", scalar(object));
@@ -60,11 +60,11 @@ impl Role<'_> {
              name: {name}\nsubjects:\n"
         );
         let _ = match subject {
-            Subject::ServiceAccount { namespace, name } => {
+            RbacSubject::ServiceAccount { namespace, name } => {
                 let (namespace, name) = (scalar(namespace), scalar(name));
                 write!(text, "- kind: ServiceAccount\n  name: {name}\n  namespace: {namespace}\n")
             }
-            Subject::User(name) => write!(text, "- apiGroup: {GROUP}\n  kind: User\n  name: {}\n", quoted(name)),
+            RbacSubject::User(name) => write!(text, "- apiGroup: {GROUP}\n  kind: User\n  name: {}\n", quoted(name)),
         };
         text
     }
@@ -97,12 +97,17 @@ mod tests {
     fn role_and_binding_are_valid() {
         let rules = || {
             vec![
-                Rule { group: "", resources: vec!["pods", "services"], object: None, verbs: &["list", "watch"] },
-                Rule { group: "coordination.k8s.io", resources: vec!["leases"], object: Some("on"), verbs: &["get"] },
+                RbacRule { group: "", resources: vec!["pods", "services"], object: None, verbs: &["list", "watch"] },
+                RbacRule {
+                    group: "coordination.k8s.io",
+                    resources: vec!["leases"],
+                    object: Some("on"),
+                    verbs: &["get"],
+                },
             ]
         };
-        let role = Role { name: "reader", namespace: Some("123"), rules: rules() };
-        let found = documents(&role.manifests(Subject::ServiceAccount { namespace: "ops", name: "no" }));
+        let role = RbacRole { name: "reader", namespace: Some("123"), rules: rules() };
+        let found = documents(&role.manifests(RbacSubject::ServiceAccount { namespace: "ops", name: "no" }));
         let metadata = json!({"name": "reader", "namespace": "123"});
         let expected = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata,
@@ -121,8 +126,8 @@ mod tests {
             "subjects": [{"kind": "ServiceAccount", "name": "no", "namespace": "ops"}],
         });
         assert_eq!(found[1..], [expected]);
-        let role = Role { name: "reader", namespace: None, rules: rules() };
-        let found = documents(&role.manifests(Subject::User("a\"b: c")));
+        let role = RbacRole { name: "reader", namespace: None, rules: rules() };
+        let found = documents(&role.manifests(RbacSubject::User("a\"b: c")));
         assert_eq!((&found[0]["kind"], &found[1]["kind"]), (&json!("ClusterRole"), &json!("ClusterRoleBinding")));
         let expected = json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "a\"b: c"}]);
         assert_eq!(found[1]["subjects"], expected);

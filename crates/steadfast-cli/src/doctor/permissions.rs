@@ -9,7 +9,7 @@ use super::authentication::user_name;
 use super::context::CheckContext;
 use super::finding::Finding;
 use super::requests::{RequestError, post_json};
-use crate::rbac::{Role, Rule, Subject};
+use crate::rbac::{RbacRole, RbacRule, RbacSubject};
 
 /// Name of the check.
 pub(super) const CHECK: &str = "permissions";
@@ -93,13 +93,13 @@ fn manifest(resource: &ServedResource, namespace: Option<&str>, verbs: &[&str], 
     let account =
         user.and_then(|user| user.strip_prefix("system:serviceaccount:")).and_then(|name| name.split_once(':'));
     let subject = match account {
-        Some((namespace, name)) => Subject::ServiceAccount { namespace, name },
-        None => Subject::User(user.unwrap_or("USER")),
+        Some((namespace, name)) => RbacSubject::ServiceAccount { namespace, name },
+        None => RbacSubject::User(user.unwrap_or("USER")),
     };
     let name = format!("watch-{resource}");
     let served = &resource.api_resource;
-    let rule = Rule { group: &served.group, resources: vec![served.plural.as_str()], object: None, verbs };
-    Role { name: &name, namespace, rules: vec![rule] }.manifests(subject)
+    let rule = RbacRule { group: &served.group, resources: vec![served.plural.as_str()], object: None, verbs };
+    RbacRole { name: &name, namespace, rules: vec![rule] }.manifests(subject)
 }
 
 #[cfg(test)]

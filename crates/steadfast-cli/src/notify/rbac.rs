@@ -13,7 +13,7 @@ use super::shared::shared_secret_name;
 use crate::console::print;
 use crate::failure::Failure;
 use crate::fleet::Fleet;
-use crate::rbac::{Role, Rule, Subject, scalar};
+use crate::rbac::{RbacRole, RbacRule, RbacSubject, scalar};
 
 /// Name of the service account, the roles and the bindings.
 const ACCOUNT_NAME: &str = "steadfast-notify";
@@ -51,18 +51,18 @@ fn replicas_manifests(lease_namespace: &str, lease: &str, account_namespace: &st
     let (name, secret) = (format!("{ACCOUNT_NAME}-replicas"), shared_secret_name(lease));
     let rules =
         [("coordination.k8s.io", "leases", lease), ("", "secrets", &secret)].map(|(group, resource, object)| {
-            let rule = |object, verbs| Rule { group, resources: vec![resource], object, verbs };
+            let rule = |object, verbs| RbacRule { group, resources: vec![resource], object, verbs };
             // `resourceNames` restricts `get` and `update` to the lease and its Secret. RBAC cannot restrict `create` to a
             // name.
             [rule(None, &["create"] as &[_]), rule(Some(object), &["get", "update"])]
         });
-    let role = Role { name: &name, namespace: Some(lease_namespace), rules: rules.into_iter().flatten().collect() };
+    let role = RbacRole { name: &name, namespace: Some(lease_namespace), rules: rules.into_iter().flatten().collect() };
     format!("{}---\n", role.manifests(account(account_namespace)))
 }
 
 /// Returns the service account.
-fn account(namespace: &str) -> Subject<'_> {
-    Subject::ServiceAccount { namespace, name: ACCOUNT_NAME }
+fn account(namespace: &str) -> RbacSubject<'_> {
+    RbacSubject::ServiceAccount { namespace, name: ACCOUNT_NAME }
 }
 
 fn collect_roles<'a>(sources: impl Iterator<Item = &'a RuleSource>) -> Roles {
@@ -91,8 +91,8 @@ fn collect_roles<'a>(sources: impl Iterator<Item = &'a RuleSource>) -> Roles {
 }
 
 /// Rule for reading the UID of `kube-system`, which identifies a cluster: a checkpoint is valid for one cluster only.
-fn cluster_id_rule() -> Rule<'static> {
-    Rule { group: "", resources: vec!["namespaces"], object: Some("kube-system"), verbs: &["get"] }
+fn cluster_id_rule() -> RbacRule<'static> {
+    RbacRule { group: "", resources: vec!["namespaces"], object: Some("kube-system"), verbs: &["get"] }
 }
 
 fn manifests(roles: &Roles, account_namespace: &str, has_checkpoint: bool) -> String {
@@ -104,11 +104,11 @@ fn manifests(roles: &Roles, account_namespace: &str, has_checkpoint: bool) -> St
         let rules = role.iter().map(|(group, resources)| {
             let resources = resources.iter().map(String::as_str).collect();
             // Informers only list and watch, so `get` is not granted.
-            Rule { group, resources, object: None, verbs: &["list", "watch"] }
+            RbacRule { group, resources, object: None, verbs: &["list", "watch"] }
         });
         let identity = (has_checkpoint && namespace.is_none()).then(cluster_id_rule);
         let rules = rules.chain(identity).collect();
-        let role = Role { name: ACCOUNT_NAME, namespace: namespace.as_deref(), rules };
+        let role = RbacRole { name: ACCOUNT_NAME, namespace: namespace.as_deref(), rules };
         text.push_str(&role.manifests(account(account_namespace)));
         text.push_str("---\n");
     }
