@@ -101,15 +101,18 @@ fn manifests(roles: &Roles, account_namespace: &str, has_checkpoint: bool) -> St
         scalar(account_namespace)
     );
     for (namespace, role) in roles {
-        let rules = role.iter().map(|(group, resources)| {
+        let watch_rules = role.iter().map(|(group, resources)| {
             let resources = resources.iter().map(String::as_str).collect();
             // Informers only list and watch, so `get` is not granted.
             RbacRule { group, resources, object: None, verbs: &["list", "watch"] }
         });
         let identity = (has_checkpoint && namespace.is_none()).then(cluster_id_rule);
-        let rules = rules.chain(identity).collect();
-        let role = RbacRole { name: ACCOUNT_NAME, namespace: namespace.as_deref(), rules };
-        text.push_str(&role.manifests(account(account_namespace)));
+        let rbac_role = RbacRole {
+            name: ACCOUNT_NAME,
+            namespace: namespace.as_deref(),
+            rules: watch_rules.chain(identity).collect(),
+        };
+        text.push_str(&rbac_role.manifests(account(account_namespace)));
         text.push_str("---\n");
     }
     text

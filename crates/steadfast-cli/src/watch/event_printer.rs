@@ -123,7 +123,9 @@ impl Handler<CachedObject> for EventPrinter {
         if is_initial || !is_in_history(&event, replayed) {
             self.print(&decoded, replacement.as_deref(), admission, is_initial);
         } else if let Admission::Related(released) = admission {
-            released.into_iter().for_each(|line| self.printer.print(line));
+            for line in released {
+                self.printer.print(line);
+            }
         }
         self.pass_to_logs(&event, &decoded, is_initial);
         let key = event.object().key();

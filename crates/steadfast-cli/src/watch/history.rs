@@ -73,6 +73,13 @@ struct Past {
     changes: Vec<PastChange>,
 }
 
+/// Resources of a namespace whose exact changes start alike.
+struct BoundaryGroup<'a> {
+    namespace: Option<&'a str>,
+    start: &'a Result<u64, String>,
+    subjects: Vec<&'a Subject>,
+}
+
 impl History {
     /// Prints the history, and then opens all gates.
     pub(super) async fn print(self, subjects: Vec<HistorySubject>) {
@@ -208,16 +215,16 @@ impl History {
         if self.related.is_none() {
             return known.iter().map(|(existing, past)| self.boundary(&existing.subject, &past.start)).collect();
         }
-        let mut groups: Vec<(Option<&str>, &Result<u64, String>, Vec<&Subject>)> = Vec::new();
-        for (existing, past) in known {
+        let mut groups: Vec<BoundaryGroup<'_>> = Vec::new();
+        for (existing, Past { start, .. }) in known {
             let (subject, namespace) = (&*existing.subject, existing.subject.scope.in_namespace());
-            match groups.iter_mut().find(|(place, start, _)| *place == namespace && *start == &past.start) {
-                Some((.., subjects)) => subjects.push(subject),
-                None => groups.push((namespace, &past.start, vec![subject])),
+            match groups.iter_mut().find(|group| group.namespace == namespace && group.start == start) {
+                Some(group) => group.subjects.push(subject),
+                None => groups.push(BoundaryGroup { namespace, start, subjects: vec![subject] }),
             }
         }
-        let line = |(namespace, start, subjects): &(Option<&str>, &Result<u64, String>, Vec<&Subject>)| {
-            let is_only = groups.iter().filter(|(place, ..)| place == namespace).count() == 1;
+        let line = |BoundaryGroup { namespace, start, subjects }: &BoundaryGroup<'_>| {
+            let is_only = groups.iter().filter(|group| group.namespace == *namespace).count() == 1;
             let names: Vec<&str> = subjects.iter().map(|subject| subject.name.as_str()).collect();
             let names = if is_only { "related objects".to_owned() } else { names.join(", ") };
             let context = subjects.iter().find_map(|subject| subject.context.as_deref());

@@ -363,7 +363,9 @@ mod tests {
             (vec![synced(), Diagnostic::Ended, resumed()], 1),
         ] {
             let repairs = Repairs::default();
-            diagnostics.iter().for_each(|diagnostic| repairs.record(diagnostic));
+            for diagnostic in &diagnostics {
+                repairs.record(diagnostic);
+            }
             assert_eq!(repairs.reconnects.load(Ordering::Relaxed), reconnects, "{diagnostics:?}");
         }
     }
