@@ -16,8 +16,12 @@ class Leader:
 
     def __init__(self, term: _native.Term, resolve: Resolve, default_namespace: str) -> None:
         self._term = term
-        self.client = Client(term.request, resolve, default_namespace)
+        self._client = Client(term.request, resolve, default_namespace)
+
+    @property
+    def client(self) -> Client:
         """A client whose requests are sent within this term or not at all: later requests raise `NotLeader`."""
+        return self._client
 
     @property
     def is_leader(self) -> bool:

@@ -164,8 +164,8 @@ class Polled:
 
 
 @dataclass(frozen=True)
-class Freshness:
-    """Freshness of a cache at one instant. `str()` describes it in one line."""
+class _State:
+    """Base class of the states of a cache. `str()` describes the state in one line."""
 
     text: str = field(repr=False, compare=False)
 
@@ -184,7 +184,7 @@ class Freshness:
 
 
 @dataclass(frozen=True)
-class Fresh(Freshness):
+class Fresh(_State):
     """A proof shows that the cache had all changes up to `age` seconds ago.
 
     `tainted` contains the keys whose newest state cannot be decoded; reads of them raise
@@ -198,7 +198,7 @@ class Fresh(Freshness):
 
 
 @dataclass(frozen=True)
-class Doubt(Freshness):
+class Doubt(_State):
     """A state other than `Fresh`: the cache may lack changes.
 
     `since` is the start of the doubt, `elapsed` its duration in seconds, and `why` its cause. `age` is the time since
@@ -245,6 +245,10 @@ class Stopped(Doubt):
     """The informer was stopped. The cache no longer changes."""
 
 
+Freshness = Union[Fresh, Starting, Resuming, Suspect, Stale, Failed, Stopped]
+"""Freshness of a cache at one instant: `Fresh`, or a `Doubt` with its cause. `str()` describes it in one line."""
+
+
 # Errors
 
 
@@ -287,7 +291,7 @@ class NotReached(SteadfastError, TimeoutError):
 
 
 class StoppedError(SteadfastError):
-    """The informer was stopped."""
+    """The informer was stopped, or the block of its informers has ended. Waits and new informers raise it."""
 
 
 class Unknown(SteadfastError):
