@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import logging
+import re
 import signal
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 from . import _native
-from ._client import Client
+from ._client import Client, encode_json
 from ._keys import Key, Labels, split_key
 from ._native import Object
 from ._types import ConfigError, Updated
@@ -30,6 +32,15 @@ Function = Callable[[Any, "Context"], Awaitable[Requeue]]
 
 Keys = Callable[[Object], Iterable[Key]]
 
+FINALIZER = re.compile(
+    r"(?=[^/]{1,253}/)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*"
+    r"/[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+)
+"""Names of finalizers: a domain, a slash and a name. The server rejects names without a domain."""
+
+RAISED = "the function raised "
+"""Start of the error of a reconcile whose exception was logged."""
+
 OWNER_INDEX = "owner uid"
 """Index of the caches in `owns`."""
 
@@ -40,10 +51,17 @@ class Context:
     def __init__(self, controller: Controller, call: _native.Call) -> None:
         self._controller = controller
         self._call = call
-        self.informers: Informers = controller.informers
+        self._client = Client(call.request, controller.cluster.resolve, controller.informers.default_namespace)
+
+    @property
+    def informers(self) -> Informers:
         """The informers that run the controller."""
-        self.client = Client(call.request, controller.cluster.resolve, controller.informers.default_namespace)
+        return self._controller.informers
+
+    @property
+    def client(self) -> Client:
         """A client whose writes belong to this reconcile. With a leader election, it is fenced by the lease."""
+        return self._client
 
     @property
     def key(self) -> str:
@@ -110,12 +128,12 @@ class Context:
 class Reconciler:
     """A reconcile function with its settings. `reconcile` creates it, and `Informers.run` or `run` starts it.
 
-    The function can be called directly in tests.
+    Tests can call the function directly, with an `Object` or a mapping, and with a context such as
+    `steadfast_kube.testing.FakeContext`.
     """
 
     def __init__(self, function: Function, kind: str, settings: dict[str, Any]) -> None:
-        if not inspect.iscoroutinefunction(function):
-            raise TypeError(f"{function!r} must be an `async def`; call blocking code by `asyncio.to_thread`")
+        check_function(function)
         self.function = function
         self.kind = kind
         self.name: str = settings.pop("name") or function.__name__
@@ -128,21 +146,32 @@ class Reconciler:
         """Decorates the function that runs before the deletion of an object.
 
         `finalizer` is a name such as `example.com/account`. It is added to each object before its first reconcile, and
-        removed after the function has succeeded. The object exists until then.
+        removed after the function has succeeded. The object exists until then. Raises `ValueError` if the name is not a
+        domain, a slash and a name.
         """
+        if not isinstance(finalizer, str):
+            raise TypeError(f'cleanup needs the name of a finalizer: @{self.name}.cleanup("example.com/cleanup")')
+        if not FINALIZER.fullmatch(finalizer):
+            raise ValueError(
+                f"{finalizer!r} is not a valid finalizer; use a domain, a slash and a name, such as example.com/cleanup"
+            )
 
         def decorate(function: Function) -> Function:
             if self.cleanup_function is not None:
                 raise ValueError(f"{self.name} has a cleanup function already")
-            if not inspect.iscoroutinefunction(function):
-                raise TypeError(f"{function!r} must be an `async def`")
+            check_function(function)
             self.finalizer, self.cleanup_function = finalizer, function
-            return function
+
+            @functools.wraps(function)
+            async def call(obj: Any, context: Any) -> Requeue:
+                return await function(to_object(obj), context)
+
+            return call
 
         return decorate
 
     def __call__(self, obj: Any, context: Any) -> Awaitable[Requeue]:
-        return self.function(obj, context)
+        return self.function(to_object(obj), context)
 
     def __repr__(self) -> str:
         return f"<Reconciler {self.name} of {self.kind}>"
@@ -189,6 +218,12 @@ def reconcile(
     `deleted`, deleted objects are reconciled too, with `None` as the object. `name` is used in messages and events; the
     default is the name of the function.
     """
+    if not isinstance(kind, str):
+        raise TypeError('reconcile needs the kind of the objects: @steadfast.reconcile("pods")')
+    for argument, value in (("owns", owns), ("changes", changes)):
+        # A string is a sequence of letters.
+        if isinstance(value, str):
+            raise TypeError(f"{argument} must be a list: {argument}=[{value!r}]")
     if concurrency < 1:
         raise ValueError("concurrency must be at least 1")
     settings = {
@@ -330,7 +365,7 @@ class Controller:
             raise
         except Exception as error:
             logger.exception("%s: the reconcile of %s failed", self._reconciler.name, call.key)
-            call.finish(error=f"{type(error).__name__}: {error}")
+            call.finish(error=f"{RAISED}{type(error).__name__}: {error}")
         else:
             call.finish(requeue_after=delay)
 
@@ -349,6 +384,34 @@ class Controller:
                     continue
                 for namespace, name in changed_keys:
                     native_controller.enqueue(namespace, name)
+
+
+def check_function(function: Function) -> None:
+    """Raises `TypeError` if a function is not an `async def` with the object and the context as its arguments."""
+    if not inspect.iscoroutinefunction(function):
+        raise TypeError(f"{function!r} must be an `async def`; call blocking code by `asyncio.to_thread`")
+    signature = inspect.signature(function)
+    try:
+        signature.bind(None, None)
+    except TypeError:
+        name = getattr(function, "__name__", "function")
+        raise TypeError(f"{name}{signature} must take two arguments: the object and the context") from None
+
+
+def to_object(obj: Any) -> Any:
+    """Returns a mapping as an `Object`, and other values unchanged."""
+    if isinstance(obj, Mapping) and not isinstance(obj, Object):
+        return Object.from_json(encode_json(obj))
+    return obj
+
+
+def is_unreported(record: logging.LogRecord) -> bool:
+    """Returns false for the library's message about an exception that is logged already, with its traceback."""
+    from_controller = str(getattr(record, "target", "")).startswith("steadfast_controller")
+    return not (from_controller and RAISED in record.getMessage())
+
+
+logger.addFilter(is_unreported)
 
 
 def seconds(delay: Requeue) -> Optional[float]:

@@ -1,6 +1,7 @@
 """Controllers."""
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -447,3 +448,96 @@ def test_program_runs_until_signal(server: Server) -> None:
     assert (program.returncode, output) == (0, "stopped\n")
     # Another replica can lead at once.
     assert not server.get("leases.coordination.k8s.io", "shop", "labels")["spec"].get("holderIdentity")
+
+
+@pytest.mark.parametrize("finalizer", ["no domain", "cleanup", "/cleanup", "example.com/", "Example.com/a", "a/b/c"])
+def test_invalid_finalizer_is_rejected_at_the_decorator(finalizer: str) -> None:
+    @steadfast.reconcile("configmaps")
+    async def check(config: steadfast.Object, context: steadfast.Context) -> None: ...
+
+    with pytest.raises(ValueError, match="use a domain, a slash and a name"):
+        check.cleanup(finalizer)
+    assert callable(check.cleanup("sub.example.com/Clean_up.1"))
+
+
+def test_missing_parentheses_are_rejected() -> None:
+    async def check(config: steadfast.Object, context: steadfast.Context) -> None: ...
+
+    with pytest.raises(TypeError, match="reconcile needs the kind"):
+        steadfast.reconcile(check)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="cleanup needs the name of a finalizer"):
+        steadfast.reconcile("pods")(check).cleanup(check)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"owns must be a list: owns=\['pods'\]"):
+        steadfast.reconcile("deployments", owns="pods")
+
+
+def test_wrong_number_of_arguments_is_rejected() -> None:
+    async def one(config: Any) -> None: ...
+
+    async def keyword(config: Any, context: Any, *, option: int) -> None: ...
+
+    async def optional(config: Any, context: Any, option: int = 3) -> None: ...
+
+    for function in (one, keyword):
+        with pytest.raises(TypeError, match=f"{function.__name__}.* must take two arguments: the object and the context"):
+            steadfast.reconcile("pods")(function)  # type: ignore[arg-type]
+    check = steadfast.reconcile("pods")(optional)
+    with pytest.raises(TypeError, match="two arguments"):
+        check.cleanup("example.com/check")(one)  # type: ignore[arg-type]
+
+
+def test_direct_call_accepts_a_mapping() -> None:
+    @steadfast.reconcile("shops.example.com")
+    async def check(shop: steadfast.Object, context: Any) -> steadfast.Requeue:
+        assert shop.key == "shop/a" and shop.spec.names[0] == "x"
+        return int(shop.read("spec.size", 1))
+
+    @check.cleanup("example.com/check")
+    async def forget(shop: steadfast.Object, context: Any) -> steadfast.Requeue:
+        return int(shop.read("spec.size", 2))
+
+    body: dict[str, Any] = {"metadata": {"name": "a", "namespace": "shop"}, "spec": {"names": ["x"]}}
+    assert run(check(body, None)) == 1
+    assert run(forget(body, None)) == 2
+    # Two controllers can have one cleanup function.
+    assert steadfast.reconcile("pods")(forget).cleanup("example.com/check")(forget) is not forget
+    body["spec"] = {"names": ["x"], "size": 5}
+    assert run(check(steadfast.Object.from_json(json.dumps(body).encode()), None)) == 5
+
+
+@pytest.mark.parametrize("with_finalizer", [False, True])
+def test_failure_is_logged_once(server: Server, caplog: pytest.LogCaptureFixture, with_finalizer: bool) -> None:
+    server.create(config_map("a"))
+    attempts = 0
+
+    @steadfast.reconcile("configmaps", namespace="shop", timeout=0.2)
+    async def fail(config: steadfast.Object, context: steadfast.Context) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            raise ValueError("not yet")
+        if attempts == 2:
+            await asyncio.sleep(PATIENCE)
+
+    if with_finalizer:
+
+        @fail.cleanup("example.com/fail")
+        async def forget(config: steadfast.Object, context: steadfast.Context) -> None: ...
+
+    async def main() -> None:
+        async with steadfast.Informers(url=server.url) as informers, running(informers, fail) as task:
+            await eventually(lambda: attempts >= 3, task)
+            # A timeout raises no exception here, so that the message of the library remains.
+            await eventually(lambda: any("timed out" in record.getMessage() for record in caplog.records), task)
+
+    run(main())
+    failures = [record for record in caplog.records if "failed" in record.getMessage()]
+    assert [(record.levelname, record.getMessage()) for record in failures] == [
+        ("ERROR", "fail: the reconcile of shop/a failed")
+    ]
+
+
+def test_properties_are_documented() -> None:
+    for owner in (steadfast.Context, steadfast.Leader):
+        assert "A client whose" in str(owner.client.__doc__)
+    assert steadfast.Context.informers.__doc__
