@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import time
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
-from typing import Generic, Optional, TypeVar, Union
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Generic, Optional, TypeVar, Union
 
 from ._client import Client
 from ._controllers import Controller, Reconciler, run_all
@@ -14,7 +16,7 @@ from ._durable import ACK_TIMEOUT, CONCURRENCY, Deliveries, open_stream
 from ._election import LeaderElection
 from ._keys import Key, Labels, index_paths, key_text, selector_text
 from ._native import Cache, Cluster, EventStream, Object
-from ._types import DurableStats, Event, Freshness, Stopped, StoppedError
+from ._types import DurableStats, Event, Freshness, NotSynced, Stopped, StoppedError
 from ._written import WrittenObject, written_object
 
 __all__ = ["Events", "Informer", "Informers", "ReadOnlyInformer"]
@@ -27,6 +29,20 @@ EVENTS_PER_TURN = 64
 BATCH_PAUSE = 0.002
 """Seconds for which a stream collects events if they follow each other faster than this. A wake-up of the event loop
 costs several times the delivery of an event."""
+
+
+ASYNC_CONDITION = "the condition of until must not be an `async def`: it is called after each change of the cache"
+
+
+@contextmanager
+def stopped_error(name: str) -> Iterator[None]:
+    """Raises `StoppedError` instead of the `NotSynced` of a stopped informer."""
+    try:
+        yield
+    except NotSynced as error:
+        if isinstance(error.freshness, Stopped):
+            raise StoppedError(f"{name} was stopped, or the block of its informers has ended") from None
+        raise
 
 
 class ReadOnlyInformer(Mapping[str, Object]):
@@ -222,9 +238,11 @@ class Informer(ReadOnlyInformer):
     async def synced(self, timeout: Optional[float] = None) -> None:
         """Waits until the first complete list is in the cache, at most `timeout` seconds.
 
-        Raises `NotSynced` with the cause, or `UnknownKind` if the server has no such resource.
+        Raises `NotSynced` with the cause, `UnknownKind` if the server has no such resource, or `StoppedError` if the
+        informer was stopped before.
         """
-        await self._cache.synced(timeout)
+        with stopped_error(self.name):
+            await self._cache.synced(timeout)
 
     def events(self) -> Events:
         """Returns the events of the informer, starting with its cached objects."""
@@ -250,23 +268,29 @@ class Informer(ReadOnlyInformer):
     async def wait_for(self, resource_version: Union[str, int], timeout: Optional[float] = 30) -> None:
         """Waits until the cache has reached a version, so that later reads see that write.
 
-        Raises `NotReached` after `timeout` seconds, with the freshness.
+        Raises `NotReached` after `timeout` seconds, with the freshness, or `StoppedError` if the informer was stopped.
         """
-        await self._cache.wait_for(str(resource_version), timeout)
+        with stopped_error(self.name):
+            await self._cache.wait_for(str(resource_version), timeout)
 
     async def until(self, condition: Callable[[Informer], T], timeout: Optional[float] = None) -> T:
         """Waits until `condition(informer)` returns a true value, and returns that value.
 
         The condition is called for the first complete list and after each later change of the cache or its freshness. It
-        runs in the event loop. If changes follow each other quickly, it sees only the last. Raises `NotReached` after
-        `timeout` seconds.
+        runs in the event loop, and must not be an `async def`. If changes follow each other quickly, it sees only the
+        last. Raises `NotReached` after `timeout` seconds, or `StoppedError` if the informer was stopped.
         """
+        if inspect.iscoroutinefunction(condition):
+            raise TypeError(ASYNC_CONDITION)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             seen_changes = self._cache.changes()
             stopped = isinstance(self.freshness, Stopped)
             if self.has_synced:
                 value = condition(self)
+                if inspect.iscoroutine(value):
+                    value.close()
+                    raise TypeError(ASYNC_CONDITION)
                 if value:
                     return value
             if stopped:
@@ -395,6 +419,13 @@ class Informers(InformersBase[Informer]):
         await cluster.connect(kubeconfig, context, url, token, self._checkpoint)
         self._cluster = cluster
         return self
+
+    if not TYPE_CHECKING:
+        # Type checkers report `with` without these methods.
+        def __enter__(self) -> None:
+            raise TypeError("use `async with` for Informers, or `with steadfast_kube.blocking.Informers()` for threads")
+
+        def __exit__(self, *_: object) -> None: ...
 
     async def __aexit__(self, *_: object) -> None:
         cluster = self._close()

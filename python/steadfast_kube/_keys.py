@@ -28,6 +28,10 @@ def selector_text(selector: Optional[Labels]) -> Optional[str]:
     """Returns a selector as text."""
     if selector is None or isinstance(selector, str):
         return selector or None
+    for name, value in selector.items():
+        # Values of labels and fields are text. `str(True)` would match no object.
+        if not isinstance(value, str):
+            raise TypeError(f"the value of {name!r} in a selector must be a string, not {value!r}")
     return ",".join(f"{name}={value}" for name, value in selector.items()) or None
 
 

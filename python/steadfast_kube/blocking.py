@@ -16,12 +16,15 @@ such as `KeyboardInterrupt`.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import time
+import warnings
 from collections.abc import Callable
-from typing import Optional, TypeVar, Union
+from typing import TYPE_CHECKING, Optional, TypeVar, Union
 
 from ._durable import ACK_TIMEOUT, CONCURRENCY, DeliveriesBase, open_stream
-from ._informers import InformersBase, ReadOnlyInformer
+from ._informers import ASYNC_CONDITION, InformersBase, ReadOnlyInformer, stopped_error
 from ._keys import Key, Labels
 from ._native import Cache, Cluster, Delivery, DeliveryStream, EventStream
 from ._types import Event, Stopped, StoppedError
@@ -99,9 +102,11 @@ class Informer(ReadOnlyInformer):
     def synced(self, timeout: Optional[float] = None) -> None:
         """Waits until the first complete list is in the cache, at most `timeout` seconds.
 
-        Raises `NotSynced` with the cause, or `UnknownKind` if the server has no such resource.
+        Raises `NotSynced` with the cause, `UnknownKind` if the server has no such resource, or `StoppedError` if the
+        informer was stopped before.
         """
-        self._cache.synced(timeout, blocking=True)
+        with stopped_error(self.name):
+            self._cache.synced(timeout, blocking=True)
 
     def events(self, timeout: Optional[float] = None) -> Events:
         """Returns the events of the informer, starting with its cached objects."""
@@ -124,22 +129,29 @@ class Informer(ReadOnlyInformer):
     def wait_for(self, resource_version: Union[str, int], timeout: Optional[float] = 30) -> None:
         """Waits until the cache has reached a version, so that later reads see that write.
 
-        Raises `NotReached` after `timeout` seconds, with the freshness.
+        Raises `NotReached` after `timeout` seconds, with the freshness, or `StoppedError` if the informer was stopped.
         """
-        self._cache.wait_for(str(resource_version), timeout, blocking=True)
+        with stopped_error(self.name):
+            self._cache.wait_for(str(resource_version), timeout, blocking=True)
 
     def until(self, condition: Callable[[Informer], T], timeout: Optional[float] = None) -> T:
         """Waits until `condition(informer)` returns a true value, and returns that value.
 
         The condition is called for the first complete list and after each later change of the cache or its freshness.
-        If changes follow each other quickly, it sees only the last. Raises `NotReached` after `timeout` seconds.
+        If changes follow each other quickly, it sees only the last. Raises `NotReached` after `timeout` seconds, or
+        `StoppedError` if the informer was stopped.
         """
+        if inspect.iscoroutinefunction(condition):
+            raise TypeError(ASYNC_CONDITION)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             seen_changes = self._cache.changes()
             stopped = isinstance(self.freshness, Stopped)
             if self.has_synced:
                 value = condition(self)
+                if inspect.iscoroutine(value):
+                    value.close()
+                    raise TypeError(ASYNC_CONDITION)
                 if value:
                     return value
             if stopped:
@@ -150,8 +162,20 @@ class Informer(ReadOnlyInformer):
             self._cache.changed(seen_changes, remaining, blocking=True)
 
 
+def runs_event_loop() -> bool:
+    """Returns true if this thread runs an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 class Informers(InformersBase[Informer]):
-    """Informers of one cluster, for `with`. The arguments are those of `steadfast_kube.Informers`."""
+    """Informers of one cluster, for `with`. The arguments are those of `steadfast_kube.Informers`.
+
+    The start warns with `RuntimeWarning` in a thread that runs an event loop, since each wait blocks that loop.
+    """
 
     def _wrap(self, cache: Cache) -> Informer:
         return Informer(cache)
@@ -159,11 +183,25 @@ class Informers(InformersBase[Informer]):
     def __enter__(self) -> Informers:
         if self._cluster is not None:
             raise RuntimeError("these informers are open already")
+        if runs_event_loop():
+            warnings.warn(
+                "blocking.Informers blocks the event loop of this thread; use steadfast_kube.Informers with `async with`, "
+                "or call this code by asyncio.to_thread",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         cluster = Cluster()
         kubeconfig, context, url, token = self._settings
         cluster.connect(kubeconfig, context, url, token, self._checkpoint, blocking=True)
         self._cluster = cluster
         return self
+
+    if not TYPE_CHECKING:
+        # Type checkers report `async with` without these methods.
+        async def __aenter__(self) -> None:
+            raise TypeError("use `with` for blocking.Informers, or `async with steadfast_kube.Informers()` for asyncio")
+
+        async def __aexit__(self, *_: object) -> None: ...
 
     def __exit__(self, *_: object) -> None:
         cluster = self._close()

@@ -1,11 +1,13 @@
 """Reads of a cache."""
 
 import asyncio
+import warnings
 
 import pytest
 
 import steadfast_kube as steadfast
 from conftest import PATIENCE, pod, run
+from steadfast_kube import blocking
 from steadfast_kube.testing import Server
 
 
@@ -347,5 +349,91 @@ def test_protobuf_gives_equal_objects(steadfast_server_factory) -> None:
             await asyncio.gather(pods.synced(PATIENCE), others_pods.synced(PATIENCE))
             assert pods["default/web-0"] == others_pods["default/web-0"]
             assert hash(pods["default/web-0"]) == hash(others_pods["default/web-0"])
+
+    run(main())
+
+
+def test_selector_values_must_be_strings(server: Server) -> None:
+    async def main() -> None:
+        async with steadfast.Informers(url=server.url) as informers:
+            with pytest.raises(TypeError, match="the value of 'a' in a selector must be a string, not 1"):
+                informers.watch("pods", labels={"a": 1})  # type: ignore[dict-item]
+
+    run(main())
+
+
+def test_asynchronous_condition_is_rejected(server: Server) -> None:
+    async def condition(pods: object) -> bool:
+        return True
+
+    async def main() -> None:
+        async with steadfast.Informers(url=server.url) as informers:
+            pods = informers.watch("pods")
+            with pytest.raises(TypeError, match="must not be an `async def`"):
+                await pods.until(condition, PATIENCE)
+            with pytest.raises(TypeError, match="must not be an `async def`"):
+                await pods.until(lambda pods: condition(pods), PATIENCE)
+
+    run(main())
+    with blocking.Informers(url=server.url) as informers:
+        with pytest.raises(TypeError, match="must not be an `async def`"):
+            informers.watch("pods").until(condition, PATIENCE)
+
+
+def test_wrong_kind_of_block_names_the_other(server: Server) -> None:
+    with pytest.raises(TypeError, match="blocking.Informers"):
+        with steadfast.Informers(url=server.url):  # type: ignore[attr-defined]
+            pass
+
+    async def main() -> None:
+        with pytest.raises(TypeError, match="use `with` for blocking.Informers"):
+            async with blocking.Informers(url=server.url):  # type: ignore[attr-defined]
+                pass
+
+    run(main())
+
+
+def test_blocking_informers_warn_in_an_event_loop(server: Server) -> None:
+    def read() -> list[str]:
+        with blocking.Informers(url=server.url) as informers:
+            pods = informers.watch("pods")
+            pods.synced(timeout=PATIENCE)
+            return list(pods)
+
+    async def main() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert await asyncio.to_thread(read) == []
+        with pytest.warns(RuntimeWarning, match="blocks the event loop") as caught:
+            assert read() == []
+        assert len(caught) == 1 and caught[0].filename == __file__
+
+    run(main())
+
+
+@pytest.mark.parametrize("was_synced", [False, True])
+def test_waits_after_the_block_raise_stopped(server: Server, was_synced: bool) -> None:
+    async def main() -> None:
+        if not was_synced:
+            server.faults.cut()
+        async with steadfast.Informers(url=server.url) as informers:
+            pods = informers.watch("pods")
+            if was_synced:
+                await pods.synced(timeout=PATIENCE)
+        with pytest.raises(steadfast.StoppedError, match="pods in all namespaces was stopped"):
+            await pods.synced(timeout=PATIENCE)
+        with pytest.raises(steadfast.StoppedError):
+            await asyncio.to_thread(wait_in_thread)
+        with pytest.raises(steadfast.StoppedError):
+            await pods.until(lambda pods: False, PATIENCE)
+        with pytest.raises(steadfast.StoppedError):
+            await pods.wait_for("999999", PATIENCE)
+        with pytest.raises(steadfast.StoppedError):
+            informers.watch("pods")
+
+    def wait_in_thread() -> None:
+        with blocking.Informers(url=server.url) as informers:
+            pods = informers.watch("pods")
+        pods.synced(timeout=PATIENCE)
 
     run(main())
