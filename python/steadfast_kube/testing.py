@@ -10,12 +10,31 @@ def test_cut(steadfast_server):                # a fixture of the pytest plugin 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 from . import _native
+from ._client import Client, Objects, Patch, Propagation, encode_json, to_dictionary
+from ._controllers import Context
+from ._keys import Key, Labels, key_text, split_key
+from ._native import Object
+from ._types import NotFound
 
-__all__ = ["Faults", "Request", "Resource", "Server"]
+if TYPE_CHECKING:
+    from ._informers import Informers
+
+__all__ = [
+    "FakeClient",
+    "FakeContext",
+    "Faults",
+    "RecordedEvent",
+    "RecordedWrite",
+    "Request",
+    "Resource",
+    "Server",
+    "make_object",
+]
 
 
 @dataclass(frozen=True)
@@ -271,3 +290,232 @@ class Server:
 def _parse_object(text: str) -> dict[str, Any]:
     value: dict[str, Any] = json.loads(text)
     return value
+
+
+def make_object(content: Union[str, bytes, Mapping[str, Any]]) -> Object:
+    """Returns an object like those of a cache, from a mapping or from JSON.
+
+    Raises `ValueError` if the JSON is not an object of Kubernetes.
+    """
+    if isinstance(content, Object):
+        return content
+    if isinstance(content, str):
+        content = content.encode()
+    return Object.from_json(content if isinstance(content, bytes) else encode_json(content))
+
+
+@dataclass(frozen=True)
+class RecordedEvent:
+    """An event that a reconcile function recorded with `context.event`."""
+
+    reason: str
+    note: str = ""
+    type: Literal["Normal", "Warning"] = "Normal"
+    action: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class RecordedWrite:
+    """A write that a reconcile function sent with `context.client`.
+
+    `verb` is the name of the method of `Client`. `kind` is its argument, or the `kind` of the written object; it is the
+    path for `request`, whose verb is the HTTP method. `body` consists of dictionaries and lists.
+    """
+
+    verb: str
+    kind: str
+    key: str
+    body: Any = None
+    subresource: Optional[str] = None
+
+
+class FakeClient(Client):
+    """A client without a server: it records writes, and reads the objects that the test gave.
+
+    Writes do not change these objects. `create`, `replace` and `apply` return the written object. `patch` returns the
+    object that the test gave, with a merge patch applied. `list` ignores selectors. To test the interaction with the
+    server, use `Server`.
+    """
+
+    def __init__(self, objects: Optional[Mapping[str, Iterable[Mapping[str, Any]]]] = None) -> None:
+        self.writes: list[RecordedWrite] = []
+        """The writes so far."""
+        self._objects = {kind: [make_object(obj) for obj in given] for kind, given in (objects or {}).items()}
+
+    async def get(self, kind: str, key: Key) -> Object:
+        """Returns an object that the test gave under this name of its kind, or raises `NotFound`."""
+        for obj in self._objects.get(kind, ()):
+            if obj.key == key_text(key):
+                return obj
+        raise NotFound(f'{kind} "{key_text(key)}" not found', 404, "NotFound")
+
+    async def list(
+        self,
+        kind: str,
+        namespace: Optional[str] = None,
+        labels: Optional[Labels] = None,
+        fields: Optional[Labels] = None,
+    ) -> Objects:
+        """Returns the objects that the test gave under this name of their kind."""
+        return [obj for obj in self._objects.get(kind, ()) if namespace is None or obj.namespace == namespace]
+
+    async def create(self, obj: Any) -> Object:
+        """Records the write and returns the object."""
+        return self._record_object("create", obj, None)
+
+    async def replace(self, obj: Any, *, subresource: Optional[str] = None) -> Object:
+        """Records the write and returns the object."""
+        return self._record_object("replace", obj, subresource)
+
+    async def apply(
+        self, obj: Any, *, field_manager: str, force: bool = False, subresource: Optional[str] = None
+    ) -> Object:
+        """Records the write and returns the object."""
+        return self._record_object("apply", obj, subresource)
+
+    async def patch(
+        self, kind: str, key: Key, patch: Any, *, type: Patch = "merge", subresource: Optional[str] = None
+    ) -> Object:
+        """Records the patch, and returns the object with a merge patch applied."""
+        patch = _plain(patch)
+        self.writes.append(RecordedWrite("patch", kind, key_text(key), patch, subresource))
+        try:
+            state = (await self.get(kind, key)).to_dict()
+        except NotFound:
+            namespace, name = split_key(key)
+            state = {"metadata": {"name": name, "namespace": namespace}}
+        return make_object(_merged(state, patch) if type == "merge" else state)
+
+    async def delete(
+        self,
+        kind: str,
+        key: Key,
+        *,
+        uid: Optional[str] = None,
+        resource_version: Optional[str] = None,
+        propagation: Optional[Propagation] = None,
+        grace_period: Optional[int] = None,
+    ) -> None:
+        """Records the deletion."""
+        self.writes.append(RecordedWrite("delete", kind, key_text(key)))
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: Optional[Mapping[str, Optional[str]]] = None,
+        content_type: str = "application/json",
+    ) -> Any:
+        """Records the request, and returns an empty dictionary."""
+        self.writes.append(RecordedWrite(method, path, "", _plain(body)))
+        return {}
+
+    def _record_object(self, verb: str, obj: Any, subresource: Optional[str]) -> Object:
+        body: dict[str, Any] = _plain(to_dictionary(obj))
+        written = make_object(body)
+        self.writes.append(RecordedWrite(verb, body.get("kind", ""), written.key, body, subresource))
+        return written
+
+
+class FakeContext(Context):
+    """A context for calls of a reconcile function without a server.
+
+    It records events and writes. `obj` is the reconciled object. `owned` maps the kinds in `owns` to the objects that
+    `context.owned` returns, and `objects` other kinds to the objects that `context.client` reads.
+
+    ```python
+    context = FakeContext(deployment, owned={"replicasets": []})
+    assert await check(deployment, context) == 30
+    assert context.events[0].reason == "NoReplicaSet" and context.writes == []
+    ```
+    """
+
+    def __init__(
+        self,
+        obj: Mapping[str, Any],
+        *,
+        owned: Optional[Mapping[str, Iterable[Mapping[str, Any]]]] = None,
+        objects: Optional[Mapping[str, Iterable[Mapping[str, Any]]]] = None,
+        fencing_token: Optional[int] = None,
+    ) -> None:
+        self._object = make_object(obj)
+        self._owned = {kind: [make_object(child) for child in given] for kind, given in (owned or {}).items()}
+        self._fake_client = FakeClient({**self._owned, **(objects or {})})
+        self._fencing_token = fencing_token
+        self.events: list[RecordedEvent] = []
+        """The events so far."""
+
+    @property
+    def writes(self) -> list[RecordedWrite]:
+        """The writes so far."""
+        return self._fake_client.writes
+
+    @property
+    def informers(self) -> Informers:
+        """Not available: raises `RuntimeError`."""
+        raise RuntimeError("a FakeContext has no informers; test this function with steadfast_kube.testing.Server")
+
+    @property
+    def client(self) -> FakeClient:
+        """The client that records the writes."""
+        return self._fake_client
+
+    @property
+    def key(self) -> str:
+        """The namespace and the name of the object."""
+        return self._object.key
+
+    @property
+    def name(self) -> str:
+        """The name of the object."""
+        return self._object.name
+
+    @property
+    def namespace(self) -> Optional[str]:
+        """The namespace of the object."""
+        return self._object.namespace
+
+    @property
+    def fencing_token(self) -> Optional[int]:
+        """The fencing token that the test gave."""
+        return self._fencing_token
+
+    def owned(self, kind: str) -> list[Object]:
+        """Returns the objects that the test gave. Raises `KeyError` for a kind that it did not give."""
+        if kind not in self._owned:
+            raise KeyError(f"the test gave no owned {kind!r}: FakeContext(…, owned={{{kind!r}: […]}})")
+        return list(self._owned[kind])
+
+    def event(
+        self,
+        reason: str,
+        note: str = "",
+        *,
+        action: Optional[str] = None,
+        type: Literal["Normal", "Warning"] = "Normal",
+    ) -> None:
+        """Records an event in `events`."""
+        self.events.append(RecordedEvent(reason, note, type, action))
+
+    async def wrote(self, obj: object, timeout: Optional[float] = 30) -> None:
+        """Returns immediately."""
+
+
+def _plain(body: Any) -> Any:
+    """Returns a copy that consists of dictionaries, lists and scalars."""
+    return json.loads(encode_json(body))
+
+
+def _merged(state: Any, patch: Any) -> Any:
+    """Returns the result of a JSON merge patch (RFC 7386)."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(state) if isinstance(state, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = _merged(merged.get(name), value)
+    return merged

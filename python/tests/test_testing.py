@@ -1,13 +1,22 @@
 """The embedded server and its fixtures."""
 
+import inspect
 import time
 
 import pytest
 
 import steadfast_kube as steadfast
-from conftest import PATIENCE, pod
-from steadfast_kube import blocking
-from steadfast_kube.testing import Resource, Server
+from conftest import PATIENCE, pod, run
+from steadfast_kube import Client, Context, blocking
+from steadfast_kube.testing import (
+    FakeClient,
+    FakeContext,
+    RecordedEvent,
+    RecordedWrite,
+    Resource,
+    Server,
+    make_object,
+)
 
 
 def test_writes_return_the_stored_object(server: Server) -> None:
@@ -112,3 +121,63 @@ def test_replicas_have_separate_faults(steadfast_server_factory) -> None:
         informers.watch("pods").synced(timeout=PATIENCE)
     with blocking.Informers(url=server.url_of(1)) as informers, pytest.raises(steadfast.NotSynced):
         informers.watch("pods").synced(timeout=0.5)
+
+
+def test_fake_context_records_events_and_writes() -> None:
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"}}
+    child = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "web-1", "namespace": "shop"}}
+
+    @steadfast.reconcile("deployments", owns=["replicasets"])
+    async def check(deployment: steadfast.Object, context: steadfast.Context) -> steadfast.Requeue:
+        sets = context.owned("replicasets")
+        if not sets:
+            context.event("NoReplicaSet", "none", type="Warning")
+            return 30
+        secret = await context.client.get("secrets", "shop/s")
+        patched = await context.client.patch("deployments", context.key, {"metadata": {"annotations": {"sets": "1"}}})
+        assert patched.metadata.annotations.sets == "1" and patched.kind == "Deployment"
+        assert (await context.client.create({"kind": "A", "metadata": {"name": "a"}, "data": secret.data})).key == "a"
+        await context.client.delete("pods", (context.namespace, context.name))
+        await context.wrote(patched)
+        return None
+
+    async def main() -> None:
+        context = FakeContext(deployment, owned={"replicasets": []})
+        assert await check(deployment, context) == 30
+        assert context.events == [RecordedEvent("NoReplicaSet", "none", "Warning")] and context.writes == []
+
+        secret = {"kind": "Secret", "metadata": {"name": "s", "namespace": "shop"}, "data": {"x": "eA=="}}
+        objects = {"secrets": [secret], "deployments": [deployment]}
+        context = FakeContext(make_object(deployment), owned={"replicasets": [child]}, objects=objects)
+        assert await check(deployment, context) is None
+        assert context.writes == [
+            RecordedWrite("patch", "deployments", "shop/web", {"metadata": {"annotations": {"sets": "1"}}}),
+            RecordedWrite("create", "A", "a", {"kind": "A", "metadata": {"name": "a"}, "data": {"x": "eA=="}}),
+            RecordedWrite("delete", "pods", "shop/web"),
+        ]
+        assert [obj.key for obj in await context.client.list("secrets")] == ["shop/s"]
+        with pytest.raises(steadfast.NotFound, match='secrets "shop/x" not found'):
+            await context.client.get("secrets", "shop/x")
+        with pytest.raises(KeyError, match="no owned 'pods'"):
+            context.owned("pods")
+        with pytest.raises(RuntimeError, match="no informers"):
+            context.informers
+
+    run(main())
+
+
+def test_fake_client_implements_the_client() -> None:
+    methods = [name for name in vars(Client) if not name.startswith("_")]
+    for name in methods:
+        assert inspect.signature(getattr(FakeClient, name)) == inspect.signature(getattr(Client, name))
+    assert {name for name in vars(Context) if not name.startswith("_")} <= set(vars(FakeContext))
+
+
+def test_object_is_made_from_json_or_a_mapping() -> None:
+    text = '{"kind": "Pod", "metadata": {"name": "a"}, "spec": {"nodeName": "n1"}}'
+    made = make_object(text)
+    assert made == make_object(text.encode()) == make_object(made) == make_object(made.to_dict())
+    assert made.key == "a" and made.read("spec.nodeName") == "n1"
+    assert make_object({"metadata": made.metadata, "spec": made.spec}).spec == made.spec
+    with pytest.raises(ValueError, match="not an object of Kubernetes"):
+        make_object("[")
