@@ -4,6 +4,7 @@ import ast
 import inspect
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def test_readme_example_runs(server: Server, number: int, tmp_path: Path, monkey
     # The examples write to the current folder.
     monkeypatch.chdir(tmp_path)
     source = compile(EXAMPLES[number], f"README example {number}", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    names = {"steadfast": steadfast_kube, "__name__": "example"}
+    names: dict[str, Any] = {"steadfast": steadfast_kube, "__name__": "example"}
 
     async def main() -> None:
         result = eval(source, names)
@@ -32,7 +33,13 @@ def test_readme_example_runs(server: Server, number: int, tmp_path: Path, monkey
             await result
 
     run(main())
+    # Examples of tests are functions with the fixture.
+    for name, function in names.items():
+        if name.startswith("test_"):
+            with Server() as empty_server:
+                function(empty_server)
 
 
 def test_readme_has_examples_of_each_part() -> None:
     assert len(EXAMPLES) >= 7
+    assert sum("def test_" in example for example in EXAMPLES) == 1

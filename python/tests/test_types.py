@@ -1,6 +1,7 @@
 """Type hints, as mypy sees them."""
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 PROGRAM = """
+    from typing_extensions import assert_never
+
     import steadfast_kube as steadfast
     from steadfast_kube import blocking
 
@@ -35,6 +38,17 @@ PROGRAM = """
                     text: str = delivery.id + delivery.event.key
                     counts: list[int] = [delivery.failures] + [stats.pending for stats in [deliveries.stats] if stats]
                     acknowledged: bool = delivery.ack()
+
+    def state(freshness: steadfast.Freshness) -> str:
+        match freshness:
+            case steadfast.Fresh(age=age):
+                return f"{age:.1f}"
+            case steadfast.Failed() | steadfast.Stopped():
+                return freshness.why
+            case steadfast.Doubt(elapsed=elapsed):
+                return f"{elapsed:.1f}"
+            case _:
+                assert_never(freshness)
 
     def other() -> None:
         with blocking.Informers() as informers:
@@ -63,3 +77,27 @@ def test_program_is_checked(tmp_path: Path) -> None:
     assert mypy(str(file)).startswith("Success")
     file.write_text(textwrap.dedent(PROGRAM).replace("size: int", "size: str"))
     assert 'expression has type "int", variable has type "str"' in mypy(str(file))
+
+
+@pytest.mark.parametrize(
+    "line, error",
+    [
+        ("steadfast.Informers(labels=1)", "Unexpected keyword"),
+        ('blocking.Informers().watch("pods", labels={"a": 1})', "incompatible type"),
+        ("with steadfast.Informers(): pass", "has no attribute \"__enter__\""),
+        ("steadfast.reconcile(print)", "incompatible type"),
+    ],
+)
+def test_wrong_use_is_reported(tmp_path: Path, line: str, error: str) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(f"import steadfast_kube as steadfast\nfrom steadfast_kube import blocking\n{line}\n")
+    assert error in mypy(str(file))
+
+
+def test_annotated_example_of_the_readme_is_correct(tmp_path: Path) -> None:
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    examples = re.findall(r"^```python\n(# checked by mypy --strict\n.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    assert len(examples) == 1
+    file = tmp_path / "example.py"
+    file.write_text(examples[0])
+    assert mypy(str(file)).startswith("Success")
