@@ -106,6 +106,7 @@ class Delivery:
         The acknowledgement is written to the checkpoint within about 50 ms, and before the end of the block of the
         informers. After a crash in between, the event is delivered again.
 
+        Returns true if the event is acknowledged, also in a repeated call.
         Returns false if the delivery has ended: by `fail`, by its timeout or by the end of the informer. The event is
         then delivered again.
         """
