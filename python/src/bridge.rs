@@ -17,6 +17,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 use crate::errors;
+use crate::finalization;
 use crate::logs;
 
 /// Interval at which a blocking call checks for signals, so that Ctrl-C ends the call.
@@ -130,7 +131,7 @@ impl Bridge {
         let task = self.inner.handle.spawn(async move { drop(sender.send(work.await)) });
         loop {
             // A receiver cannot be shared between threads. The closure therefore takes it and returns it.
-            let (returned_receiver, outcome) = py.detach(move || {
+            let (returned_receiver, outcome) = finalization::detach(py, move || {
                 let outcome = receiver.recv_timeout(SIGNAL_CHECK_INTERVAL);
                 (receiver, outcome)
             });
@@ -199,7 +200,7 @@ impl LoopQueue {
             }
         }
         // During the finalization of the interpreter, no coroutine waits any more.
-        let scheduled = Python::try_attach(|py| {
+        let scheduled = finalization::try_attach(|py| {
             let queue = self.clone();
             let deliver = PyCFunction::new_closure(py, None, None, move |arguments, _| queue.deliver(arguments.py()))?;
             self.call_soon.call1(py, (deliver,))

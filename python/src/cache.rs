@@ -14,6 +14,7 @@ use steadfast::{Informer, Lazy, Lookup, ObjectKey, ResourceVersion, WaitError, p
 use crate::bridge::Bridge;
 use crate::durable::{DeliveryStream, DurableSettings, stats_to_python};
 use crate::errors::{self, State};
+use crate::finalization;
 use crate::object::{Cached, Object};
 use crate::stream::{EventStream, seconds_to_duration};
 use crate::tree::JsonTree;
@@ -176,19 +177,19 @@ impl Cache {
 
     fn keys(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let view = self.view(py)?;
-        Ok(py.detach(|| view.snapshot.iter().map(|entry| entry.key().to_string()).collect()))
+        Ok(finalization::detach(py, || view.snapshot.iter().map(|entry| entry.key().to_string()).collect()))
     }
 
     fn values(&self, py: Python<'_>) -> PyResult<Vec<Object>> {
         let view = self.view(py)?;
-        Ok(py.detach(|| objects(&view, view.snapshot.decodable())))
+        Ok(finalization::detach(py, || objects(&view, view.snapshot.decodable())))
     }
 
     #[pyo3(signature = (labels, namespace=None))]
     fn select(&self, py: Python<'_>, labels: &str, namespace: Option<&str>) -> PyResult<Vec<Object>> {
         let view = self.view(py)?;
         let selector = parse_selector(labels).map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok(py.detach(|| objects(&view, view.snapshot.select(namespace, &selector))))
+        Ok(finalization::detach(py, || objects(&view, view.snapshot.select(namespace, &selector))))
     }
 
     fn by(&self, py: Python<'_>, index: &str, value: &str) -> PyResult<Vec<Object>> {
@@ -244,7 +245,7 @@ impl Cache {
     /// Removes a durable handler with its pending deliveries, and returns true if it existed.
     fn drop_durable(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
         let running_informer = self.synced_informer(py)?;
-        Ok(py.detach(move || running_informer.informer.drop_durable(name)))
+        Ok(finalization::detach(py, move || running_informer.informer.drop_durable(name)))
     }
 
     #[pyo3(signature = (timeout=None, blocking=false))]
@@ -340,7 +341,7 @@ impl Cache {
 
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         self.bridge.check_process(py)?;
-        py.detach(|| self.informer_handle.stop());
+        finalization::detach(py, || self.informer_handle.stop());
         Ok(())
     }
 }

@@ -19,6 +19,7 @@ use crate::client::{ApiRequest, response};
 use crate::controller::{Controller, ControllerSettings, RelevantChange};
 use crate::election::{Election, ElectionSettings};
 use crate::errors;
+use crate::finalization;
 use crate::logs;
 use crate::path::Path;
 use crate::recorder::Recorder;
@@ -118,6 +119,12 @@ impl Cluster {
         checkpoint: Option<bool>,
     ) -> PyResult<Cache> {
         self.bridge.check_process(py)?;
+        if let Some(namespace) = namespace.as_deref().filter(|name| !name.is_empty() && !is_dns_label(name)) {
+            return Err(PyValueError::new_err(format!(
+                "{namespace:?} is not a valid name of a namespace: at most 63 lowercase letters, digits and '-', which is \
+                 neither first nor last"
+            )));
+        }
         let mut scope = namespace.map_or_else(Scope::all, Scope::namespace);
         if let Some(labels) = labels {
             // An invalid selector would only appear as a rejected list.
@@ -252,7 +259,7 @@ impl Cluster {
     /// Stops all informers and closes the connection.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.bridge.check_process(py)?;
-        py.detach(|| {
+        finalization::detach(py, || {
             let (session, informer_handles) = {
                 let mut state = self.state.lock();
                 state.is_closed = true;
@@ -311,6 +318,15 @@ impl Drop for Cluster {
         std::mem::forget(std::mem::take(&mut state.informer_handles));
         std::mem::forget(state.checkpoint_release.take());
     }
+}
+
+fn is_dns_label(name: &str) -> bool {
+    let is_permitted = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !name.is_empty()
+        && name.len() <= 63
+        && name.bytes().all(is_permitted)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
 }
 
 /// Failure to open a connection with its checkpoint.

@@ -15,6 +15,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::bridge::Bridge;
 use crate::delivery::{Delivery, Outcome};
 use crate::errors::{self, python_class};
+use crate::finalization;
 use crate::object::Kind;
 use crate::stream::seconds_to_duration;
 use crate::tree::JsonTree;
@@ -197,7 +198,7 @@ impl DeliveryStream {
     }
 
     fn register_if_running(&self, py: Python<'_>) -> PyResult<()> {
-        let registered = py.detach(|| {
+        let registered = finalization::detach(py, || {
             let _runtime = self.bridge.handle().enter();
             self.queue.register_if_running(&self.informer_handle)
         });
@@ -283,7 +284,7 @@ impl DeliveryStream {
     /// Ends the stream, also for a caller that waits in `ready`. Pending deliveries stay stored.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.bridge.check_process(py)?;
-        py.detach(|| self.queue.close());
+        finalization::detach(py, || self.queue.close());
         Ok(())
     }
 }

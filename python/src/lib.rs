@@ -9,6 +9,7 @@ mod delivery;
 mod durable;
 mod election;
 mod errors;
+mod finalization;
 mod logs;
 mod object;
 mod path;
@@ -24,6 +25,13 @@ mod watching;
 /// Native part of `steadfast_kube`.
 #[pyo3::pymodule]
 mod _native {
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::finalization::register(module.py())
+    }
+
     #[pymodule_export]
     use crate::cache::Cache;
     #[pymodule_export]

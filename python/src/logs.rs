@@ -17,6 +17,8 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
 
+use crate::finalization;
+
 /// Maximum number of waiting messages. Further messages are dropped and counted.
 const MAX_PENDING_MESSAGES: usize = 1024;
 
@@ -66,7 +68,7 @@ pub(crate) async fn forward() {
     loop {
         QUEUE.message_added.notified().await;
         let pending = std::mem::take(&mut *QUEUE.pending.lock());
-        let result = Python::try_attach(|py| {
+        let result = finalization::try_attach(|py| {
             if let Err(error) = log_messages(py, pending) {
                 error.write_unraisable(py, None);
             }

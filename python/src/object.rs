@@ -14,6 +14,7 @@ use steadfast::kube::Resource;
 use steadfast::{Lazy, ObjectKey, ResourceVersion, Uid};
 
 use crate::errors;
+use crate::finalization;
 use crate::path::Path;
 use crate::tree::{JsonTree, Map, Node};
 
@@ -68,7 +69,7 @@ impl Object {
         let ObjectSource::Cached(object) = &self.source else {
             return Err(PyValueError::new_err("a restored object has no content"));
         };
-        let decoded = py.detach(|| object.get().map(|tree| with_kind(&tree.root, &self.kind)));
+        let decoded = finalization::detach(py, || object.get().map(|tree| with_kind(&tree.root, &self.kind)));
         match decoded {
             // Another thread may have decoded the object in the meantime; both results are equal.
             Ok(root) => Ok(self.root.get_or_init(|| root)),
@@ -127,7 +128,7 @@ impl Object {
         let path = Path::parse(path).map_err(PyValueError::new_err)?;
         let first = match (&self.source, self.root.get()) {
             (ObjectSource::Cached(object), None) => {
-                let read = py.detach(|| object.read::<Node>(path.prefix()));
+                let read = finalization::detach(py, || object.read::<Node>(path.prefix()));
                 // A field of any form is a `Node`, so that the object itself is the cause of an error.
                 read.map_err(|error| errors::undecodable(py, object.key(), object.version(), Some(&error.to_string())))?
             }
@@ -228,15 +229,14 @@ impl Object {
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
         let py = slf.py();
         let root = slf.get().root(py)?;
-        let json = py.detach(|| json(root))?;
+        let json = finalization::detach(py, || json(root))?;
         Ok((slf.get_type().getattr("from_json")?, (PyBytes::new(py, &json),)))
     }
 
     /// Creates an object from JSON, outside of any cache.
     #[staticmethod]
     fn from_json(py: Python<'_>, json: &[u8]) -> PyResult<Self> {
-        let tree: JsonTree = py
-            .detach(|| serde_json::from_slice(json))
+        let tree: JsonTree = finalization::detach(py, || serde_json::from_slice(json))
             .map_err(|error| PyValueError::new_err(format!("the JSON is not an object of Kubernetes: {error}")))?;
         let text = |name: &str| match tree.root.get(name) {
             Some(Node::Text(text)) => text.clone(),

@@ -86,6 +86,9 @@ fn visit<'a>(node: &'a Node, steps: &[Step], on_value: &mut dyn FnMut(&'a Node))
 }
 
 fn steps(text: &str) -> Result<Vec<Step>, String> {
+    if let Some(path) = correct_form(text) {
+        return Err(format!("path {text:?} has another syntax; write {path}"));
+    }
     let mut steps = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
@@ -94,6 +97,12 @@ fn steps(text: &str) -> Result<Vec<Step>, String> {
             let (step, after) = if let Some(after) = inner.strip_prefix("*]") {
                 (Step::EachElement, after)
             } else {
+                let index = inner.split_once(']').map(|(index, _)| index.trim_start_matches('-'));
+                if index.is_some_and(|index| !index.is_empty() && index.bytes().all(|byte| byte.is_ascii_digit())) {
+                    return Err(format!(
+                        "path {text:?} contains a position, which is not supported; write [*] for all elements"
+                    ));
+                }
                 let quote = inner.chars().next().filter(|quote| matches!(quote, '"' | '\'')).ok_or_else(error)?;
                 let (name, after) = inner[1..].split_once(quote).ok_or_else(error)?;
                 (Step::Member(name.to_owned()), after.strip_prefix(']').ok_or_else(error)?)
@@ -110,6 +119,21 @@ fn steps(text: &str) -> Result<Vec<Step>, String> {
         rest = following(text, &rest[end..])?;
     }
     Ok(steps)
+}
+
+/// Returns the path in the syntax of this module, if `text` is a `JSONPath` or a JSON pointer.
+fn correct_form(text: &str) -> Option<String> {
+    let inner = text.strip_prefix('{').map_or(text, |inner| inner.strip_suffix('}').unwrap_or(inner));
+    let from_root = inner.strip_prefix('$').unwrap_or(inner);
+    let is_json_path = from_root.len() < text.len() || from_root.starts_with('.');
+    // No field above the first bracket has a slash in its name; names in brackets may have one.
+    let is_pointer = from_root.split('[').next().is_some_and(|names| names.contains('/'));
+    if !is_json_path && !is_pointer {
+        return None;
+    }
+    let names = from_root.split(['.', '/']).filter(|name| !name.is_empty());
+    let path = if is_pointer { names.collect::<Vec<_>>().join(".") } else { from_root.trim_matches('.').to_owned() };
+    Some(if path.is_empty() { "spec.nodeName".to_owned() } else { path })
 }
 
 /// Returns the next step of the path `text`, from `after`, the rest behind a step.

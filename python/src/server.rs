@@ -15,6 +15,7 @@ use steadfast_contract::{Report, Trace};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
+use crate::finalization;
 use crate::object::json_of;
 use crate::stream::seconds_to_duration;
 
@@ -81,8 +82,7 @@ impl Server {
             let _ = runtime.block_on(stop_receiver);
         };
         let thread = std::thread::Builder::new().name("steadfast-server".to_owned()).spawn(run)?;
-        let (server, handle) = py
-            .detach(move || start_receiver.recv())
+        let (server, handle) = finalization::detach(py, move || start_receiver.recv())
             .unwrap_or_else(|_| Err("its thread has ended".to_owned()))
             .map_err(|error| PyRuntimeError::new_err(format!("cannot start the embedded server: {error}")))?;
         Ok(Self { running: Mutex::new(Some(RunningServer { server, handle, _stop: stop_sender, thread })) })
@@ -91,7 +91,7 @@ impl Server {
     /// Stops the server and waits for its thread.
     fn close(&self, py: Python<'_>) {
         let running = self.running.lock().take();
-        py.detach(|| {
+        finalization::detach(py, || {
             if let Some(RunningServer { server, handle, _stop: stop, thread }) = running {
                 let guard = handle.enter();
                 server.stop();
@@ -151,7 +151,7 @@ impl Server {
             let allowed = rate.map_or(u64::MAX, |rate| (start.elapsed().as_secs_f64() * rate) as u64 + 1);
             let end = count.min(allowed).min(number + CHURN_BATCH);
             if end <= number {
-                py.detach(|| std::thread::sleep(CHURN_PAUSE));
+                finalization::detach(py, || std::thread::sleep(CHURN_PAUSE));
             }
             self.with_server(py, |server| {
                 while number < end {
@@ -339,7 +339,7 @@ impl Server {
         py: Python<'_>,
         action: impl FnOnce(&ApiServer) -> PyResult<T> + Send,
     ) -> PyResult<T> {
-        py.detach(|| {
+        finalization::detach(py, || {
             let running = self.running.lock();
             let Some(running) = &*running else {
                 return Err(PyRuntimeError::new_err("the server has been closed"));

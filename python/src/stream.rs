@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use crate::bridge::Bridge;
 use crate::errors::python_class;
+use crate::finalization;
 use crate::object::{Cached, Kind, Object};
 use crate::tree::JsonTree;
 use crate::watching::{InformerHandle, InformerReader, Resource};
@@ -156,7 +157,7 @@ impl EventStream {
     /// Ends the stream, also for a caller that waits in `ready`.
     fn close(&self, py: Python<'_>) {
         // Dropping the stream takes locks of the library, whose holders never wait for the GIL.
-        py.detach(|| self.state.lock().close());
+        finalization::detach(py, || self.state.lock().close());
         self.is_closed.send_replace(true);
     }
 }

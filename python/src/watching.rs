@@ -287,14 +287,27 @@ impl InformerHandle {
             return self.compare_with_server(&session, &resource).await;
         }
         let mut delay = RETRY_INITIAL_DELAY;
+        let mut is_reported_unknown = false;
         while !self.is_ended() {
             let (reason, is_unknown_kind, pause) = match self.attempt(&session).await {
-                Ok(()) => return self.notify_progress(),
+                Ok(()) => {
+                    if is_reported_unknown {
+                        tracing::info!("{} is found", self.display_name());
+                    }
+                    return self.notify_progress();
+                }
                 Err(LookupFailure::Request(reason)) => {
                     let pause = next_pause(&mut delay, &reason);
                     (reason, false, pause)
                 }
-                Err(LookupFailure::Unknown(reason)) => (reason, true, UNKNOWN_KIND_DELAY),
+                Err(LookupFailure::Unknown(reason)) => {
+                    // A controller waits without an exception until the resource exists.
+                    if !std::mem::replace(&mut is_reported_unknown, true) {
+                        let retry = UNKNOWN_KIND_DELAY.as_secs();
+                        tracing::warn!("{reason}; the informer waits for it, and asks again every {retry} s");
+                    }
+                    (reason, true, UNKNOWN_KIND_DELAY)
+                }
             };
             {
                 let mut discovery = self.discovery.lock();

@@ -36,8 +36,10 @@ def selector_text(selector: Optional[Labels]) -> Optional[str]:
 
 
 def index_paths(index: Optional[Mapping[str, Union[str, tuple[str, ...]]]]) -> list[tuple[str, str]]:
-    """Returns the paths of indexes as text."""
+    """Returns the paths of indexes as text. Raises `TypeError` unless `index` is a mapping."""
     paths = []
+    if index is not None and not isinstance(index, Mapping):
+        raise TypeError(f'index is a mapping from names to paths, such as {{"node": "spec.nodeName"}}, not {index!r}')
     for name, path in (index or {}).items():
         if not isinstance(path, str):
             first, *rest = path
@@ -47,6 +49,8 @@ def index_paths(index: Optional[Mapping[str, Union[str, tuple[str, ...]]]]) -> l
 
 
 def split_key(key: Key) -> tuple[Optional[str], str]:
-    """Returns the namespace and the name of a key."""
+    """Returns the namespace and the name of a key. Raises `ValueError` for a key with several slashes."""
     namespace, _, name = key_text(key).rpartition("/")
+    if "/" in namespace:
+        raise ValueError(f"the key {key!r} has more than one '/'; a key is \"namespace/name\" or \"name\"")
     return namespace or None, name

@@ -1,12 +1,13 @@
 """Reads of a cache."""
 
 import asyncio
+import re
 import warnings
 
 import pytest
 
 import steadfast_kube as steadfast
-from conftest import PATIENCE, pod, run
+from conftest import PATIENCE, eventually, pod, run, running
 from steadfast_kube import blocking
 from steadfast_kube.testing import Server
 
@@ -435,5 +436,66 @@ def test_waits_after_the_block_raise_stopped(server: Server, was_synced: bool) -
         with blocking.Informers(url=server.url) as informers:
             pods = informers.watch("pods")
         pods.synced(timeout=PATIENCE)
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("$.spec.nodeName", "write spec.nodeName"),
+        ("{.spec.nodeName}", "write spec.nodeName"),
+        (".spec.nodeName", "write spec.nodeName"),
+        ("spec/nodeName", "write spec.nodeName"),
+        ("/spec/nodeName", "write spec.nodeName"),
+        ("$.spec.containers[*].image", "write spec.containers[*].image"),
+        ("spec.containers[0].image", "a position, which is not supported"),
+        ("spec.containers[-1].image", "a position, which is not supported"),
+    ],
+)
+def test_index_path_in_other_syntax_is_rejected(server: Server, path: str, hint: str) -> None:
+    async def main() -> None:
+        async with steadfast.Informers(url=server.url) as informers:
+            with pytest.raises(ValueError, match=re.escape(hint)):
+                informers.watch("pods", index={"node": path})
+
+    run(main())
+
+
+def test_index_that_is_no_mapping_is_rejected(server: Server) -> None:
+    async def main() -> None:
+        async with steadfast.Informers(url=server.url) as informers:
+            for index in (["spec.nodeName"], "spec.nodeName"):
+                with pytest.raises(TypeError, match="index is a mapping from names to paths"):
+                    informers.watch("pods", index=index)  # type: ignore[arg-type]
+
+    run(main())
+
+
+@pytest.mark.parametrize("namespace", ["a/b", "Shop", "a.b", "-a", "a" * 64, "shop "])
+def test_invalid_namespace_is_rejected(server: Server, namespace: str) -> None:
+    async def main() -> None:
+        async with steadfast.Informers(url=server.url) as informers:
+            with pytest.raises(ValueError, match="is not a valid name of a namespace"):
+                informers.watch("pods", namespace)
+
+    run(main())
+    with blocking.Informers(url=server.url) as informers, pytest.raises(ValueError, match="is not a valid name"):
+        informers.watch("pods", namespace)
+
+
+def test_missing_kind_is_logged_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    @steadfast.reconcile("podz")
+    async def reconcile(obj: object, context: object) -> None:
+        raise AssertionError("the kind does not exist")
+
+    async def main() -> None:
+        async with steadfast.Informers(url=server.url) as informers:
+            async with running(informers, reconcile):
+                await eventually(lambda: [r for r in caplog.records if r.levelname == "WARNING" and "podz" in r.message])
+            with pytest.raises(steadfast.UnknownKind) as raised:
+                await informers.watch("podz").synced(timeout=PATIENCE)
+            warnings = [r.message for r in caplog.records if r.levelname == "WARNING"]
+            assert warnings[0].startswith(str(raised.value)) and "did you mean" in warnings[0]
 
     run(main())

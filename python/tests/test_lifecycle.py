@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,10 @@ import steadfast_kube as steadfast
 from conftest import PATIENCE, pod, run
 from steadfast_kube import blocking
 from steadfast_kube.testing import Server
+
+
+# Without the wait for the package's threads, about one exit in ten crashed.
+EXITS = 8
 
 
 def threads() -> list[str]:
@@ -186,3 +191,80 @@ def test_closed_stream_ends_waiting_thread(server: Server) -> None:
         events.close()
         reader.join(PATIENCE)
         assert not reader.is_alive() and received == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        # Correct programs, whose informers are closed.
+        """
+        async def main():
+            async with steadfast.Informers(url=url) as informers:
+                await start(informers)
+        asyncio.run(main())
+        """,
+        # Informers that are open at the exit.
+        """
+        async def main():
+            informers = await steadfast.Informers(url=url).__aenter__()
+            await start(informers)
+        asyncio.run(main())
+        """,
+        # Daemon threads that wait in the package, or return from it.
+        """
+        def wait():
+            informers = blocking.Informers(url=url).__enter__()
+            pods = informers.watch("pods")
+            while True:
+                with contextlib.suppress(steadfast.NotSynced):
+                    pods.synced(timeout=0.001)
+        for _ in range(4):
+            threading.Thread(target=wait, daemon=True).start()
+        time.sleep(0.2)
+        """,
+    ],
+    ids=["closed", "open", "threads"],
+)
+def test_exit_does_not_crash(tmp_path: Path, body: str) -> None:
+    # No server listens there, so that the informers log warnings until the exit.
+    setup = """
+        import asyncio, contextlib, logging, threading, time
+        import steadfast_kube as steadfast
+        from steadfast_kube import blocking
+        url = "http://127.0.0.1:1"
+        logging.getLogger("steadfast_kube").setLevel(logging.DEBUG)
+        async def start(informers):
+            for number in range(30):
+                informers.watch("pods", f"ns{number}")
+            await asyncio.sleep(0.2)
+    """
+    program = textwrap.dedent(setup) + textwrap.dedent(body)
+    for _ in range(EXITS):
+        command = [sys.executable, "-c", program]
+        # In another folder, because this one may contain the sources of the package.
+        done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_exit_waits_for_running_log_handler(server: Server, tmp_path: Path) -> None:
+    program = """
+        import asyncio, logging, sys, time
+        import steadfast_kube as steadfast
+        class Slow(logging.Handler):
+            def emit(self, record):
+                started.append(record)
+                time.sleep(1.0)
+                print("handled", flush=True)
+        started = []
+        logging.getLogger("steadfast_kube").addHandler(Slow())
+        async def main():
+            async with steadfast.Informers(url=sys.argv[1]) as informers:
+                informers.watch("podz")
+                while not started:
+                    await asyncio.sleep(0.001)
+        asyncio.run(main())
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), server.url]
+    done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False, cwd=tmp_path)
+    # The handler runs in another thread. A finalization in the meantime would end that thread.
+    assert (done.returncode, done.stdout.split()[:1]) == (0, [b"handled"]), done.stderr[-2000:]
