@@ -6,6 +6,7 @@ mod durable_handlers;
 mod lifetime;
 mod pending_deliveries;
 mod reading;
+mod removed_objects;
 mod shared_store;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -36,6 +37,7 @@ use crate::version_waits::{VersionReached, VersionWaits};
 pub(crate) use diagnostic_callbacks::DiagnosticCallback;
 use diagnostic_callbacks::DiagnosticCallbacks;
 use lifetime::Lifetime;
+use removed_objects::RemovedObjects;
 use shared_store::SharedStore;
 
 /// State of an informer.
@@ -70,6 +72,8 @@ pub(crate) struct Shared<K> {
     pub(crate) durable_handlers: DurableHandlers<K>,
     pub(crate) diagnostic_callbacks: DiagnosticCallbacks,
     pub(crate) counted: Arc<InformerCounters>,
+    /// Objects that were deleted last, for waits for deletions.
+    pub(crate) removed_objects: RemovedObjects,
 }
 
 /// Handler and the changes that match its filter.
@@ -103,6 +107,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             durable_handlers: DurableHandlers::default(),
             diagnostic_callbacks: DiagnosticCallbacks::default(),
             counted: Arc::default(),
+            removed_objects: RemovedObjects::default(),
         }
     }
 

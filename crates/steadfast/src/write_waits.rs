@@ -115,7 +115,9 @@ impl<K: Cacheable> Informer<K> {
                 is_past(Some(&version)) || is_unrelated()
             }
             Outcome::Deleted { key, uid, version } => {
-                is_past(version.as_ref().or(write.reached_version())) && !contains_object(&snapshot, &key, uid.as_ref())
+                let is_removed = || uid.as_ref().is_some_and(|uid| self.shared().removed_objects.contains(uid));
+                (is_past(version.as_ref().or(write.reached_version())) || is_removed())
+                    && !contains_object(&snapshot, &key, uid.as_ref())
             }
             Outcome::Unknown(_) => is_past(write.reached_version()),
         }
@@ -133,6 +135,10 @@ impl<K: Cacheable> Informer<K> {
         let Some(outcome) = self.within_limit(limit, write.wait_for_outcome()).await else {
             return Err(self.wait_error(write, limit));
         };
+        // The cache may have removed the object before the response to its deletion.
+        if self.contains_write(write) {
+            return Ok(());
+        }
         let outcome_known_at = self.shared().environment.now();
         let mut response_lost_at = None;
         let (deleted, version) = match outcome {

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::join_all;
+use futures::future::{join_all, try_join, try_join_all};
 use parking_lot::{Mutex, MutexGuard};
 use steadfast::environment::{Instant, SharedEnvironment};
 use steadfast::{CacheId, Freshness, InformerFactory, ObjectKey, WaitError, Writes};
@@ -366,16 +366,18 @@ impl Inner {
         self.factory.has_writes(writes) && self.read_caches().iter().all(|cache| cache.has_writes(writes))
     }
 
-    /// Waits until the caches contain `writes`, for at most 30 s per cache.
+    /// Waits until the caches contain `writes`, for at most 30 s.
     async fn wait_for_caches(&self, writes: &Writes) -> Result<(), WaitError> {
-        for cache in self.read_caches() {
+        let read_caches = self.read_caches();
+        // Concurrently: each cache may need a version of the server, for which it waits up to 2 s.
+        let read = read_caches.iter().map(|cache| async {
             match cache.wait_for_writes(writes, WARN_INTERVAL).await {
                 // Nothing to report here: other diagnostics report a stopped informer.
-                Ok(()) | Err(WaitError::Stopped { .. }) => {}
-                Err(error) => return Err(error),
+                Err(WaitError::Stopped { .. }) => Ok(()),
+                waited => waited,
             }
-        }
-        self.factory.wait_for_writes(writes, WARN_INTERVAL).await
+        });
+        try_join(try_join_all(read), self.factory.wait_for_writes(writes, WARN_INTERVAL)).await.map(drop)
     }
 
     /// Waits until the caches contain all writes that a reconcile of `key` must see, and enqueues the key if a

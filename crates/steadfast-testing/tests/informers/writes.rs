@@ -64,6 +64,28 @@ async fn deletion_is_awaited_until_removed() -> Result<(), TestError> {
 }
 
 #[tokio::test(start_paused = true)]
+async fn removed_object_needs_no_version_of_server() -> Result<(), TestError> {
+    let fixture = InformerFixture::new().await?;
+    let (connection, maps) = connection_and_api(&fixture);
+    fixture.server.create(&config_map("a", "1"))?;
+    let informer = fixture.synced_informer().await?;
+    let recording = connection.record_writes();
+    recording.scope(maps.delete("a", &DeleteParams::default())).await?;
+    while informer.lister()?.get("default", "a")?.is_some() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // The server's version is now past the deletion, and this cache receives no further event.
+    let secrets = Api::<Secret>::namespaced(connection.client(), "default");
+    let secret: Secret = serde_json::from_value(json!({ "metadata": { "name": "s" } }))?;
+    secrets.create(&PostParams::default(), &secret).await?;
+    let start = tokio::time::Instant::now();
+    assert!(fixture.factory.has_writes(&recording.writes()), "{recording:?}");
+    fixture.factory.wait_for_writes(&recording.writes(), LONG_TIMEOUT).await?;
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
 async fn rejected_and_dry_run_writes_are_ignored() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     let (connection, maps) = connection_and_api(&fixture);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use steadfast_core::decode::{Cacheable, DecodeError, RawObject};
-use steadfast_core::event::Event;
+use steadfast_core::event::{DeleteReason, Event};
 use steadfast_core::fault_injection::{FaultInjection, inject};
 use steadfast_core::record::{Identity, RecordKind};
 use steadfast_core::reflector::{Diagnostic, Failure, Reflector};
@@ -414,8 +414,12 @@ impl<K: Cacheable> CacheWriter<K> {
                 disordered |= proven.unwrap_or_default();
             }
             for change in &changes {
-                if let Event::Deleted { .. } = change.event {
+                if let Event::Deleted { reason, .. } = change.event {
                     ordering.ended(change.uid());
+                    // An object that left the scope still exists, and may match it again before its deletion.
+                    if matches!(reason, DeleteReason::Deleted | DeleteReason::Replaced) {
+                        shared.removed_objects.add(change.uid());
+                    }
                 }
             }
             // Before the publication, because the evidence published with it contains the tainted objects.
