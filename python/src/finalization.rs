@@ -1,9 +1,9 @@
 //! The end of the interpreter.
 //!
-//! A thread that attaches to the interpreter while it is finalized is ended by CPython inside of native code, which crashes
-//! the process. CPython reports the finalization too late: a thread can begin to wait for the GIL before the finalization and
-//! receive the GIL after its start. The hook of this module therefore runs before the finalization. It stops further
-//! attachments, and waits for the threads that are attached or are about to be.
+//! A thread that attaches to the interpreter during its finalization is ended inside of native code, which crashes the
+//! process. The interpreter reports the finalization too late: a thread can begin to wait for the GIL before the
+//! finalization and receive the GIL after its start. The hook of this module therefore runs before the finalization. It
+//! stops further attachments, and waits for the threads that are attached or are about to be.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -178,7 +178,7 @@ impl InformerHandle {
     /// Returns the name for messages.
     pub(crate) fn display_name(&self) -> String {
         match &*self.phase.lock() {
-            InformerPhase::Discovering => format!("{} in {}", self.settings.name, self.settings.scope),
+            InformerPhase::Discovering => format!("{} in {:#}", self.settings.name, self.settings.scope),
             InformerPhase::Running(running_informer) => running_informer.informer.name().to_owned(),
             InformerPhase::Ended(ended) => ended.name.clone(),
         }

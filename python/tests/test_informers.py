@@ -499,3 +499,18 @@ def test_missing_kind_is_logged_once(server: Server, caplog: pytest.LogCaptureFi
             assert warnings[0].startswith(str(raised.value)) and "did you mean" in warnings[0]
 
     run(main())
+
+
+def test_long_selector_is_abbreviated_in_messages(server: Server) -> None:
+    labels = f"app in ({','.join(f'value-{number}' for number in range(20_000))})"
+
+    async def main() -> None:
+        async with steadfast.Informers(url=server.url) as informers:
+            pods = informers.watch("pods", labels=labels)
+            with pytest.raises(steadfast.NotSynced) as raised:
+                await pods.synced(timeout=1)
+            assert isinstance(raised.value.freshness, steadfast.Failed)
+            assert "app in (value-0," in pods.name
+            assert len(pods.name) < 300 and len(str(raised.value)) < 1000
+
+    run(main())

@@ -801,7 +801,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
         if let Some(running) = informers.running.get_mut(&key).filter(|running| !running.control.is_stopped()) {
             let differences = running.settings.differences(&self.settings);
             if !differences.is_empty() {
-                let (resource, scope) = (self.collection.name().to_owned(), self.scope.to_string());
+                let (resource, scope) = (self.collection.name().to_owned(), format!("{:#}", self.scope));
                 return Err(InformerError::Conflict { resource, scope, differences });
             }
             // Handlers can keep an informer running after its last handle was dropped. The new handle then gets a new
@@ -898,7 +898,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
             reflector.list_in_full_until(until);
         }
         let resource = self.collection.name().to_owned();
-        let described = format!("{resource} in {}", self.scope);
+        let described = format!("{resource} in {:#}", self.scope);
         let described = match &self.name {
             Some(name) => format!("{name} ({described})"),
             None => described,

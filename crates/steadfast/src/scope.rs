@@ -4,6 +4,9 @@ use std::fmt;
 
 use steadfast_core::reflector::{EMPTY_FIELD_SELECTOR, encoded};
 
+/// Maximum number of characters of a selector in a displayed scope.
+const MAX_DISPLAYED_SELECTOR: usize = 100;
+
 /// The part of a resource's objects that an informer caches.
 ///
 /// ```
@@ -12,6 +15,8 @@ use steadfast_core::reflector::{EMPTY_FIELD_SELECTOR, encoded};
 /// let web = Scope::namespace("shop").labels("app=web,tier!=test").fields("status.phase=Running");
 /// assert_eq!(web.to_string(), "namespace shop, labels app=web,tier!=test, fields status.phase=Running");
 /// ```
+///
+/// The alternate form `{:#}` contains at most 100 characters of each selector.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Scope {
     namespace: Option<String>,
@@ -157,16 +162,38 @@ impl fmt::Display for Scope {
             Some(namespace) => write!(f, "namespace {namespace}")?,
             None => f.write_str("all namespaces")?,
         }
+        let is_abbreviated = f.alternate();
+        let shown = |selector: &str| if is_abbreviated { abbreviated(selector) } else { selector.to_owned() };
         if let Some(labels) = &self.labels {
-            write!(f, ", labels {labels}")?;
+            write!(f, ", labels {}", shown(labels))?;
         }
-        self.fields.as_ref().map_or(Ok(()), |fields| write!(f, ", fields {fields}"))
+        self.fields.as_ref().map_or(Ok(()), |fields| write!(f, ", fields {}", shown(fields)))
+    }
+}
+
+/// Returns a selector for display. Programs generate selectors of many kilobytes, which would be part of each message.
+fn abbreviated(selector: &str) -> String {
+    match selector.char_indices().nth(MAX_DISPLAYED_SELECTOR) {
+        None => selector.to_owned(),
+        Some((end, _)) => format!("{}… ({} bytes)", &selector[..end], selector.len()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_selector_is_abbreviated_for_display() {
+        let selector = format!("app in ({})", "ä,".repeat(10_000));
+        let long = Scope::all().labels(&*selector);
+        let text = format!("{long:#}");
+        assert!(text.chars().count() < 150 && text.starts_with("all namespaces, labels app in (ä,ä,"), "{text}");
+        assert!(text.ends_with("… (30009 bytes)"), "{text}");
+        assert_eq!(long.label_selector(), Some(&*selector));
+        let short = "a".repeat(MAX_DISPLAYED_SELECTOR);
+        assert_eq!(format!("{:#}", Scope::all().fields(&*short)), format!("all namespaces, fields {short}"));
+    }
 
     #[test]
     fn only_mutable_fields_let_objects_leave() {

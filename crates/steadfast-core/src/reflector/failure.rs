@@ -59,6 +59,12 @@ impl Failure {
         Self::of(FailureKind::Unreadable, message)
     }
 
+    /// Creates a failure for a request that cannot be sent, such as one with a too long URI. A repetition does not help, as
+    /// after a rejection by the server.
+    pub fn unsendable(message: impl Into<Arc<str>>) -> Self {
+        Self::of(FailureKind::Denied, message)
+    }
+
     /// Creates a failure for a collection that exceeds the limit of the cache. A repeated full list is expensive for
     /// the server and rarely helps.
     pub fn full(message: impl Into<Arc<str>>) -> Self {

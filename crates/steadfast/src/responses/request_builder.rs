@@ -202,7 +202,7 @@ impl RequestBuilder {
             .extension(placement)
             .extension(self.reader)
             .body(Body::empty());
-        http_request.map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))
+        http_request.map_err(|error| Failure::unsendable(format!("the request cannot be made: {error}")))
     }
 
     /// Returns the path of the resource in a namespace.
@@ -260,7 +260,7 @@ impl RequestBuilder {
         let is_streamed = method == ProbeMethod::Streamed;
         let requests = self.request(short_watch, doubted).and_then(|short_watch| {
             let uri =
-                uri.parse().map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))?;
+                uri.parse().map_err(|error| Failure::unsendable(format!("the request cannot be made: {error}")))?;
             let mut reach_request =
                 transport::copy_request(&short_watch).ok_or_else(|| Failure::unreadable("the request has a body"))?;
             *reach_request.uri_mut() = uri;

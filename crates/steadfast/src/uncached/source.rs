@@ -86,7 +86,7 @@ impl StreamRequests {
 
     /// Returns the resource and its scope, for display.
     pub(super) fn name(&self) -> String {
-        format!("{} in {}", self.request_builder.resource, self.scope)
+        format!("{} in {:#}", self.request_builder.resource, self.scope)
     }
 
     /// Waits before the next attempt, for the server's `Retry-After` or the backoff.
