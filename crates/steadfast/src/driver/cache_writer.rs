@@ -156,6 +156,10 @@ impl<K: Cacheable> CacheWriter<K> {
 
     /// Starts a list. It replaces an abandoned one.
     pub(super) fn begin_list(&mut self, new_epoch: bool) {
+        if new_epoch {
+            // A restored server can have removed objects again, with the same UIDs.
+            self.shared.removed_objects.clear();
+        }
         let base = |store: &mut Store<K>| if new_epoch { store.begin_new_epoch() } else { store.begin_relist() };
         // Objects of an abandoned list may still be in decoding, with places in the old staging.
         self.decoding.forget_listed();

@@ -27,6 +27,11 @@ impl RemovedObjects {
         uids.push_back(uid.clone());
     }
 
+    /// Forgets all objects.
+    pub(crate) fn clear(&self) {
+        self.0.lock().clear();
+    }
+
     pub(crate) fn contains(&self, uid: &Uid) -> bool {
         // The newest first: most waits concern a deletion of this instant.
         self.0.lock().iter().rev().any(|removed| removed.is_same(uid))
@@ -44,5 +49,7 @@ mod tests {
         (0..=MAX_REMOVED_OBJECTS).for_each(|number| removed.add(&uid(number)));
         assert!(!removed.contains(&uid(0)));
         assert!(removed.contains(&uid(1)) && removed.contains(&uid(MAX_REMOVED_OBJECTS)));
+        removed.clear();
+        assert!(!removed.contains(&uid(MAX_REMOVED_OBJECTS)));
     }
 }
