@@ -101,11 +101,17 @@ impl<K: Cacheable> Informer<K> {
         if !self.has_synced() {
             return false;
         }
+        let outcome = write.outcome();
+        // Before the snapshot, so that the snapshot does not precede the removal.
+        let is_removed = match &outcome {
+            Outcome::Deleted { uid: Some(uid), .. } => self.shared().removed_objects.contains(uid),
+            _ => false,
+        };
         let snapshot = self.snapshot();
         let is_past = |version: Option<&ResourceVersion>| {
             version.zip(snapshot.version()).is_some_and(|(version, at)| is_at(at, version))
         };
-        match write.outcome() {
+        match outcome {
             Outcome::Pending => false,
             Outcome::NoEffect => true,
             Outcome::Stored { key, version, labels } => {
@@ -115,8 +121,7 @@ impl<K: Cacheable> Informer<K> {
                 is_past(Some(&version)) || is_unrelated()
             }
             Outcome::Deleted { key, uid, version } => {
-                let is_removed = || uid.as_ref().is_some_and(|uid| self.shared().removed_objects.contains(uid));
-                (is_past(version.as_ref().or(write.reached_version())) || is_removed())
+                (is_removed || is_past(version.as_ref().or(write.reached_version())))
                     && !contains_object(&snapshot, &key, uid.as_ref())
             }
             Outcome::Unknown(_) => is_past(write.reached_version()),

@@ -189,6 +189,43 @@ async fn no_color_and_width_are_respected() {
     assert!(!output.contains('\x1b') && !output.contains("fresh since"), "{output:?}");
 }
 
+/// Start and end of the line of a pod that becomes ready, on a terminal of 200 columns.
+const POD_LINE: (&str, &str) = (
+    "~ pods default/checkout-7d9f8c6b5d-x2x4z phase Pending→Running on node-with-a-long-name.europe-west.example.com",
+    ", Ready False→True",
+);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_fit_80_120_and_200_columns() {
+    let server = ApiServer::builder().tls(true).start().await.expect("a server");
+    let status = |phase: &str, ready: &str| json!({"phase": phase, "conditions": [{"type": "Ready", "status": ready}]});
+    let pending = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "checkout-7d9f8c6b5d-x2x4z", "namespace": "default"},
+        "spec": {"nodeName": "node-with-a-long-name.europe-west.example.com"}, "status": status("Pending", "False"),
+    });
+    for columns in [200, 120, 80] {
+        server.create(&pending).expect("a pod");
+        let mut terminal = Terminal::start(&server, &format!("width-{columns}"), columns, "NO_COLOR=1", "watch pods");
+        terminal.read_until(" synced ");
+        let running = json!({"status": status("Running", "True")});
+        server.merge_patch("pods", "default", "checkout-7d9f8c6b5d-x2x4z", running).expect("a patch");
+        let output = terminal.read_until("~ pods").to_owned() + &terminal.interrupt();
+        server.delete_named("pods", "default", "checkout-7d9f8c6b5d-x2x4z").expect("a deletion");
+        let rows = rows(&output);
+        let row = rows.iter().find(|row| row.contains("~ pods")).unwrap_or_else(|| panic!("no line in {output:?}"));
+        let (time, text) = row.split_once(' ').expect("a time");
+        assert!(time.ends_with('Z') && row.chars().count() <= columns, "{columns} columns: {row:?}");
+        let full_text = [POD_LINE.0, POD_LINE.1].concat();
+        if columns == 200 {
+            assert_eq!(text, full_text);
+        } else {
+            let start = text.strip_suffix('…').unwrap_or_else(|| panic!("{columns} columns: {row:?}"));
+            assert!(full_text.starts_with(start) && row.chars().count() == columns, "{columns} columns: {row:?}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn doubt_is_shown_with_its_reason() {
     let server = server().await;

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::{join_all, try_join, try_join_all};
+use futures::future::join_all;
 use parking_lot::{Mutex, MutexGuard};
 use steadfast::environment::{Instant, SharedEnvironment};
 use steadfast::{CacheId, Freshness, InformerFactory, ObjectKey, WaitError, Writes};
@@ -370,14 +370,14 @@ impl Inner {
     async fn wait_for_caches(&self, writes: &Writes) -> Result<(), WaitError> {
         let read_caches = self.read_caches();
         // Concurrently: each cache may need a version of the server, for which it waits up to 2 s.
-        let read = read_caches.iter().map(|cache| async {
-            match cache.wait_for_writes(writes, WARN_INTERVAL).await {
-                // Nothing to report here: other diagnostics report a stopped informer.
-                Err(WaitError::Stopped { .. }) => Ok(()),
-                waited => waited,
-            }
-        });
-        try_join(try_join_all(read), self.factory.wait_for_writes(writes, WARN_INTERVAL)).await.map(drop)
+        let read = read_caches.iter().map(|cache| cache.wait_for_writes(writes, WARN_INTERVAL).boxed());
+        let undeclared = self.factory.wait_for_writes(writes, WARN_INTERVAL).boxed();
+        // All waits end before the result: a cache that cannot compare versions must not end the wait for another one.
+        let errors = join_all(read.chain([undeclared])).await.into_iter().filter_map(Result::err);
+        // Other diagnostics report a stopped informer.
+        let errors: Vec<WaitError> = errors.filter(|error| !matches!(error, WaitError::Stopped { .. })).collect();
+        let late = errors.iter().position(|error| matches!(error, WaitError::Deadline { .. }));
+        errors.into_iter().nth(late.unwrap_or_default()).map_or(Ok(()), Err)
     }
 
     /// Waits until the caches contain all writes that a reconcile of `key` must see, and enqueues the key if a

@@ -38,6 +38,12 @@ fn is_available() -> Result<bool> {
     Ok(false)
 }
 
+/// Timeout for a start on a heavily loaded machine.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Number of starts with other ports.
+const MAX_START_ATTEMPTS: usize = 5;
+
 /// etcd with one member on free ports and its own folder. Killed on drop.
 struct RunningEtcd {
     folder: PathBuf,
@@ -48,9 +54,7 @@ struct RunningEtcd {
 
 impl RunningEtcd {
     async fn start(name: &str) -> Result<Self> {
-        let mut running = Self::prepare(name)?;
-        running.spawn_and_wait().await?;
-        Ok(running)
+        start_members(name, 1).await?.pop().ok_or_else(|| "no member".into())
     }
 
     fn prepare(name: &str) -> Result<Self> {
@@ -65,8 +69,8 @@ impl RunningEtcd {
     }
 
     async fn spawn_and_wait(&mut self) -> Result {
-        self.spawn("default", &format!("default={}", self.peer_url))?;
-        self.wait_until_ready().await
+        self.spawn("m0", &format!("m0={}", self.peer_url))?;
+        if self.wait_until_ready().await? { Ok(()) } else { Err("the etcd has ended".into()) }
     }
 
     fn spawn(&mut self, name: &str, cluster: &str) -> Result {
@@ -86,14 +90,19 @@ impl RunningEtcd {
         Ok(())
     }
 
-    async fn wait_until_ready(&self) -> Result {
+    /// Waits until the member responds. Returns false if its process has ended.
+    async fn wait_until_ready(&mut self) -> Result<bool> {
         let target = self.target("nobody")?;
         let ready = async {
             while target.read().await.is_err() {
+                if self.process.as_mut().is_some_and(|process| !matches!(process.try_wait(), Ok(None))) {
+                    return false;
+                }
                 sleep(Duration::from_millis(20)).await;
             }
+            true
         };
-        Ok(timeout(TIMEOUT, ready).await.map_err(|_| "no etcd after some time")?)
+        Ok(timeout(START_TIMEOUT, ready).await.map_err(|_| format!("no etcd within {START_TIMEOUT:?}"))?)
     }
 
     /// Kills the process without warning.
@@ -341,19 +350,24 @@ async fn server_errors_include_remedy() -> Result {
     Ok(())
 }
 
-/// Starts a cluster of three members.
-async fn start_cluster(name: &str) -> Result<Vec<RunningEtcd>> {
-    let mut members =
-        (0..3).map(|number| RunningEtcd::prepare(&format!("{name}{number}"))).collect::<Result<Vec<_>>>()?;
-    let named = members.iter().enumerate().map(|(number, member)| format!("m{number}={}", member.peer_url));
-    let all = named.collect::<Vec<_>>().join(",");
-    for (number, member) in members.iter_mut().enumerate() {
-        member.spawn(&format!("m{number}"), &all)?;
+/// Starts a cluster. Another process can take a port before a member listens on it. Other ports are then chosen.
+async fn start_members(name: &str, count: usize) -> Result<Vec<RunningEtcd>> {
+    'attempts: for attempt in 0..MAX_START_ATTEMPTS {
+        let member = |number| RunningEtcd::prepare(&format!("{name}-{attempt}-{number}"));
+        let mut members = (0..count).map(member).collect::<Result<Vec<_>>>()?;
+        let named = members.iter().enumerate().map(|(number, member)| format!("m{number}={}", member.peer_url));
+        let all = named.collect::<Vec<_>>().join(",");
+        for (number, member) in members.iter_mut().enumerate() {
+            member.spawn(&format!("m{number}"), &all)?;
+        }
+        for member in &mut members {
+            if !member.wait_until_ready().await? {
+                continue 'attempts;
+            }
+        }
+        return Ok(members);
     }
-    for member in &members {
-        member.wait_until_ready().await?;
-    }
-    Ok(members)
+    Err(format!("etcd has ended {MAX_START_ATTEMPTS} times").into())
 }
 
 #[tokio::test]
@@ -361,7 +375,7 @@ async fn frozen_member_delays_requests_once() -> Result {
     if !is_available()? {
         return Ok(());
     }
-    let members = start_cluster("frozen").await?;
+    let members = start_members("frozen", 3).await?;
     let endpoints: Vec<_> = members.iter().map(|member| &*member.client_url).collect();
     let target = Etcd::new(&endpoints, "/services/", "one")?.with_lease_ttl(Duration::from_secs(300));
     target.read().await?;

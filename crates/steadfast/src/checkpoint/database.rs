@@ -23,9 +23,11 @@ const DATABASE_CACHE_BYTES: usize = 4 * 1024 * 1024;
 
 /// Database of a checkpoint.
 pub(super) struct CheckpointDatabase {
-    disk: Box<dyn Disk>,
     /// Open database; `None` after a fault, until the next access opens it again.
+    ///
+    /// Fields are dropped in this order: the database writes while it closes, and the disk then unlocks the file.
     database: Mutex<Option<Arc<Database>>>,
+    disk: Box<dyn Disk>,
     /// Held during a write.
     writing: Mutex<()>,
     /// Reason that the previous contents could not be read.
