@@ -253,10 +253,11 @@ impl State {
         if revision <= self.forgotten_revision {
             return;
         }
-        let epoch = self.epoch();
-        let length = self.all_changes.len();
-        self.all_changes.retain(|change| change.epoch == epoch && change.revision > revision);
-        self.forgotten_changes += length - self.all_changes.len();
+        // By position: changes of an earlier epoch can have higher revisions than later changes.
+        let removed =
+            self.all_changes.iter().rposition(|change| change.revision <= revision).map_or(0, |last| last + 1);
+        self.all_changes.drain(..removed);
+        self.forgotten_changes += removed;
         for history in self.resources.values_mut() {
             let first = history.log.partition_point(|change| change.revision <= revision);
             history.log.drain(..first);
@@ -327,11 +328,17 @@ impl State {
         }
     }
 
-    /// Returns the changes of all resources after the first `count` ones since the server's start. A restore removes none
-    /// of them.
+    /// Returns the number of changes since the server's start, including those that `forget` removed. A restore removes
+    /// none of them.
+    pub(crate) fn recorded_count(&self) -> usize {
+        self.forgotten_changes + self.all_changes.len()
+    }
+
+    /// Returns the changes of all resources after the first `count` ones since the server's start; `None` if `forget` has
+    /// removed some of them.
     #[cfg(feature = "world")]
-    pub(crate) fn recorded_since(&self, count: usize) -> &[Arc<Change>] {
-        self.all_changes.get(count.saturating_sub(self.forgotten_changes)..).unwrap_or_default()
+    pub(crate) fn recorded_since(&self, count: usize) -> Option<&[Arc<Change>]> {
+        self.all_changes.get(count.checked_sub(self.forgotten_changes)?..)
     }
 
     /// Returns the number of restores.

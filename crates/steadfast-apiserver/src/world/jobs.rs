@@ -71,11 +71,13 @@ pub(super) fn reconcile(context: &Context<'_>, key: &Key, job: &Value, plan: &mu
     if is_failed {
         let message = "Job has reached the specified backoff limit";
         status["conditions"] = end(["FailureTarget", "Failed"], "BackoffLimitExceeded", message);
-        status["active"] = 0.into();
+        (status["active"], status["terminating"]) = (0.into(), 0.into());
     } else if is_complete {
         let message = "Reached expected number of succeeded pods";
         status["conditions"] = end(["SuccessCriteriaMet", "Complete"], "CompletionsReached", message);
         status["completionTime"] = now.as_str().into();
+        // Nothing updates a complete job. A real cluster completes it after its last pod has ended.
+        status["terminating"] = 0.into();
     }
     plan.patch_status(key, job, status);
 }

@@ -61,19 +61,20 @@ impl Machine {
     /// Reads the changes since the last call, and enqueues the objects that they concern.
     pub(super) fn observe(&mut self, cluster: &Cluster) {
         let (epoch, changes) =
-            cluster.store.read(|state| (state.epoch(), state.recorded_since(self.observed).to_vec()));
-        self.observed += changes.len();
-        if epoch != self.epoch {
+            cluster.store.read(|state| (state.epoch(), state.recorded_since(self.observed).map(<[_]>::to_vec)));
+        let Some(changes) = changes.filter(|_| epoch == self.epoch) else {
             self.epoch = epoch;
             self.rebuild(cluster);
             return;
-        }
+        };
+        self.observed += changes.len();
         for change in &changes {
             self.observe_change(change);
         }
     }
 
-    /// Reads all objects again: after a restore, older states are current again without changes.
+    /// Reads all objects again: after a restore, older states are current again without changes. After a removal of the
+    /// history, changes are missing.
     fn rebuild(&mut self, cluster: &Cluster) {
         self.view.clear();
         // Times of the abandoned history do not apply to the restored states. A pod that starts again, for example,
@@ -88,7 +89,7 @@ impl Machine {
             for resource in resources {
                 live.extend(state.live(&resource, None).map(|(_, change)| Arc::clone(change)));
             }
-            (live, state.recorded_since(0).len())
+            (live, state.recorded_count())
         });
         self.observed = observed;
         for change in &live {

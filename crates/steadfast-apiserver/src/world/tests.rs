@@ -478,6 +478,28 @@ async fn restored_pod_starts_despite_later_stage() -> Outcome {
     Ok(())
 }
 
+#[tokio::test(start_paused = true)]
+async fn removed_history_hides_no_change() -> Outcome {
+    let server = start(17).await?;
+    server.create(&workload("Deployment", "web", json!({"replicas": 2})))?;
+    // The controllers have not read the change.
+    server.forget_history(0);
+    wait(30).await;
+    assert_eq!(pods(&server, "web").len(), 2);
+    server.forget_history(5);
+    let backup = server.revision();
+    server.create(&workload("Deployment", "later", json!({"replicas": 1})))?;
+    wait(30).await;
+    server.faults().restore(backup);
+    wait(30).await;
+    // No change of the abandoned history is observed again.
+    assert_eq!((pods(&server, "web").len(), pods(&server, "later").len()), (2, 0));
+    server.merge_patch("deployments", "default", "web", json!({"spec": {"replicas": 3}}))?;
+    wait(30).await;
+    assert_eq!((pods(&server, "web").len(), pods(&server, "later").len()), (3, 0));
+    Ok(())
+}
+
 /// Random operations, then rest: the pods, sets and endpoints match their owners.
 #[tokio::test(start_paused = true)]
 async fn random_operations_converge() -> Outcome {
@@ -495,7 +517,7 @@ async fn converge(seed: u64) -> Outcome {
     for _ in 0..60 {
         let name = ["a", "b", "c"][pick(3) as usize];
         // Most operations fail if the object does not exist. That is part of the history.
-        let _ = match pick(10) {
+        let _ = match pick(11) {
             0 | 1 => server.create(&workload("Deployment", name, json!({"replicas": pick(6)}))),
             2 => set_image(&server, "deployments", name, &format!("main:{}", pick(3))),
             3 => server.merge_patch("deployments", "default", name, json!({"spec": {"replicas": pick(6)}})),
@@ -512,6 +534,10 @@ async fn converge(seed: u64) -> Outcome {
             8 => server.create(
                 &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("node-{}", 1 + pick(2))}}),
             ),
+            9 => {
+                server.forget_history(pick(10) as usize);
+                Ok(Value::Null)
+            }
             _ => {
                 let paused = json!({"spec": {"paused": pick(2) == 0}});
                 server.merge_patch("deployments", "default", name, paused)

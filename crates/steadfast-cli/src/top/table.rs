@@ -16,6 +16,8 @@ use super::row::{ColumnOrder, Row, RowKey, RowMark, TableColumn};
 
 /// Maximum number of threads that decode objects for a new filter or order.
 const MAX_THREADS: usize = 4;
+/// Maximum number of objects that a new order decodes at once, which takes a few milliseconds.
+const MAX_ROWS_AT_ONCE: usize = 32;
 /// Number of rows for which a thread is worth its start.
 const MIN_ROWS_PER_THREAD: usize = 16;
 
@@ -150,7 +152,8 @@ impl Table {
 
     /// Returns the key of the selected row.
     pub(super) fn selected(&self) -> Option<RowKey> {
-        self.resolved_cursor().map(|position| position.key.clone())
+        let at_cursor = || self.resolved_cursor().map(|position| position.key.clone());
+        self.pending_selection.clone().or_else(at_cursor)
     }
 
     /// Adds or replaces a row. `change` is absent for rows of the initial list.
@@ -160,6 +163,7 @@ impl Table {
         row.change = change.or(old.and_then(|old| old.row.change));
         let is_shown = self.filter.matches(&row);
         let position = self.position(&row);
+        self.resolve_pending_selection(&row.key, is_shown.then_some(&position));
         if let Some(old_position) = &old_position {
             if is_shown && *old_position == position {
                 self.rows.insert(row.key.clone(), StoredRow { row, is_shown });
@@ -179,31 +183,29 @@ impl Table {
 
     /// Removes the row of `key`. The cursor stays at its position.
     pub(super) fn remove(&mut self, key: &RowKey) {
+        self.resolve_pending_selection(key, None);
         if let Some(old) = self.rows.remove(key).filter(|old| old.is_shown) {
             let position = self.position(&old.row);
             self.order.remove(&position);
         }
     }
 
-    /// Orders the rows by another column or direction. The selected row remains selected. If objects must be decoded for
-    /// this order, the rows appear while [`evaluate`](Self::evaluate) runs.
+    /// Orders the rows by another column or direction. The selected row remains selected. If many objects must be decoded
+    /// for this order, the rows appear while [`evaluate`](Self::evaluate) runs.
     pub(super) fn set_sort(&mut self, sort: Sort) {
-        let selected = self.cursor.is_some().then(|| self.selected()).flatten();
-        let needs_content = self.column_order(sort).needs_content();
-        if needs_content && self.rows.values().any(|stored| stored.is_shown && !stored.row.has_content()) {
-            self.sort = sort;
+        let has_selection = self.pending_selection.is_some() || self.cursor.is_some();
+        let selected = has_selection.then(|| self.selected()).flatten();
+        self.sort = sort;
+        if self.column_order(sort).needs_content() && !self.compute_few_contents() {
             self.restart_evaluation();
             self.pending_selection = selected;
             return;
         }
-        let selected = selected.or_else(|| self.pending_selection.take());
-        let is_shown = |key: &RowKey| self.rows.get(key).is_some_and(|stored| stored.is_shown);
-        self.pending_selection = selected.clone().filter(|key| !is_shown(key));
-        self.sort = sort;
         let shown = self.rows.values().filter(|stored| stored.is_shown);
         self.order = shown.map(|stored| self.position(&stored.row)).collect();
-        let selected = selected.and_then(|key| self.rows.get(&key)).filter(|stored| stored.is_shown);
-        self.cursor = selected.map(|stored| self.position(&stored.row));
+        let selected_row = selected.as_ref().and_then(|key| self.rows.get(key)).filter(|stored| stored.is_shown);
+        self.cursor = selected_row.map(|stored| self.position(&stored.row));
+        self.pending_selection = selected.filter(|_| self.cursor.is_none());
     }
 
     /// Replaces the filter. The rows appear while [`evaluate`](Self::evaluate) runs.
@@ -231,33 +233,61 @@ impl Table {
             let Some(key) = self.unevaluated.pop() else { break };
             // The row was evaluated already if it changed after the filter.
             let Some(stored) = self.rows.get(&key).filter(|stored| !stored.is_shown) else { continue };
-            if self.filter.matches(&stored.row) {
-                let position = self.position(&stored.row);
-                if self.pending_selection.as_ref() == Some(&key) {
-                    self.pending_selection = None;
-                    self.cursor = Some(position.clone());
-                }
+            let position = self.filter.matches(&stored.row).then(|| self.position(&stored.row));
+            self.resolve_pending_selection(&key, position.as_ref());
+            if let Some(position) = position {
                 self.order.insert(position);
                 if let Some(stored) = self.rows.get_mut(&key) {
                     stored.is_shown = true;
                 }
             }
         }
-        !self.unevaluated.is_empty()
+        let is_complete = self.unevaluated.is_empty();
+        if is_complete {
+            // The row no longer exists.
+            self.pending_selection = None;
+        }
+        !is_complete
+    }
+
+    /// Selects the row of `key` if it is the pending selection, and ends the wait for it. `position` is absent if the row is
+    /// not shown.
+    fn resolve_pending_selection(&mut self, key: &RowKey, position: Option<&Position>) {
+        if self.pending_selection.as_ref() == Some(key) {
+            self.pending_selection = None;
+            self.cursor = position.cloned();
+        }
+    }
+
+    /// Decodes the objects of the shown rows if only a few are missing. Returns whether all of them are decoded.
+    fn compute_few_contents(&self) -> bool {
+        let mut missing = self.rows.values().filter(|stored| stored.is_shown && !stored.row.has_content());
+        let few: Vec<&StoredRow> = missing.by_ref().take(MAX_ROWS_AT_ONCE).collect();
+        let is_complete = missing.next().is_none();
+        if is_complete {
+            few.iter().for_each(|stored| stored.row.compute_content());
+        }
+        is_complete
     }
 
     /// Decodes the objects of the next `max_rows` rows of the evaluation, on several threads.
     fn compute_contents(&self, max_rows: usize) {
         let next_rows = self.unevaluated.iter().rev().take(max_rows).filter_map(|key| self.row(key));
         let missing: Vec<&Row> = next_rows.filter(|row| !row.has_content()).collect();
+        if missing.len() <= MIN_ROWS_PER_THREAD {
+            // The evaluation decodes them itself.
+            return;
+        }
         let threads = available_parallelism().map_or(1, |threads| threads.get().min(MAX_THREADS));
         let share = missing.len().div_ceil(threads).max(MIN_ROWS_PER_THREAD);
         let mut shares = missing.chunks(share);
         let own_share = shares.next();
         thread::scope(|scope| {
-            shares.for_each(|rows| {
-                scope.spawn(|| rows.iter().for_each(|row| row.compute_content()));
-            });
+            for rows in shares {
+                // If the system has no thread left, the evaluation decodes the rows itself.
+                let _ =
+                    thread::Builder::new().spawn_scoped(scope, || rows.iter().for_each(|row| row.compute_content()));
+            }
             own_share.into_iter().flatten().for_each(|row| row.compute_content());
         });
     }

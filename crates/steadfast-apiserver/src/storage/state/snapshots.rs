@@ -27,7 +27,7 @@ impl State {
 
     /// Returns a mark that differs after each change and each restore.
     pub(crate) fn change_mark(&self) -> ChangeMark {
-        ChangeMark { changes: self.forgotten_changes + self.all_changes.len(), epoch: self.epoch() }
+        ChangeMark { changes: self.recorded_count(), epoch: self.epoch() }
     }
 
     /// Loads the objects of a snapshot into this empty history. Revisions continue from the snapshot's start revision.

@@ -94,6 +94,38 @@ fn objects_are_decoded_when_needed() {
 }
 
 #[test]
+fn selection_waits_for_its_row() {
+    let mut table = table(50);
+    let by_status = Sort { column: 1, is_descending: false };
+    let selected = RowKey::new("shop", "web-30");
+    table.move_cursor(30, 5);
+    table.set_sort(by_status);
+    assert_eq!(table.selected(), Some(selected.clone()), "keys concern this row before it is evaluated");
+    table.set_sort(Sort::default());
+    table.set_sort(by_status);
+    // A change of the row shows it before its evaluation.
+    table.upsert(row("shop", "web-30", &["web-30", "Failed", ""], 30, "web"), None);
+    assert_eq!(window(&mut table, 3), "[30]");
+    while table.evaluate(7) {}
+    assert_eq!(table.selected(), Some(selected.clone()));
+    table.move_to_start();
+    table.set_sort(Sort { is_descending: true, ..by_status });
+    assert_ne!(table.selected(), Some(selected), "an earlier selection has no later effect");
+}
+
+#[test]
+fn few_missing_objects_are_decoded_at_once() {
+    let mut table = table(50);
+    let by_status = Sort { column: 1, is_descending: false };
+    sort(&mut table, by_status);
+    table.set_sort(Sort::default());
+    table.upsert(row("shop", "web-7", &["web-7", "Failed", ""], 7, "web"), None);
+    table.set_sort(by_status);
+    assert_eq!((table.shown_count(), table.unevaluated_count()), (50, 0));
+    assert!(window(&mut table, 3).starts_with("[7] "));
+}
+
+#[test]
 fn marks_survive_later_lists() {
     let mut table = table(1);
     let now = Instant::now();
