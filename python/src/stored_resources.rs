@@ -47,14 +47,18 @@ impl StoredResources {
         if resources.get(name) == Some(resource) {
             return Ok(());
         }
-        resources.insert(name.to_owned(), resource.clone());
-        let values: BTreeMap<_, _> = resources.iter().map(|(name, resource)| (name, to_json(resource))).collect();
+        let mut changed = resources.clone();
+        changed.insert(name.to_owned(), resource.clone());
+        let values: BTreeMap<_, _> = changed.iter().map(|(name, resource)| (name, to_json(resource))).collect();
         let content = json!({ "server": self.server, "resources": values });
         // Renamed after the write, so that a crash leaves one of the two complete files.
         let mut unfinished = self.path.clone().into_os_string();
         unfinished.push(".new");
         std::fs::write(&unfinished, content.to_string())?;
-        std::fs::rename(&unfinished, &self.path)
+        std::fs::rename(&unfinished, &self.path)?;
+        // After the write, so that a failed write is repeated.
+        *resources = changed;
+        Ok(())
     }
 }
 

@@ -261,7 +261,7 @@ class Informer(ReadOnlyInformer):
         A failed delivery is repeated after a random delay below a maximum. The maximum grows from 0.5 s to 60 s.
 
         Raises `CheckpointError` if the informer has no checkpoint, or if another stream uses the name, and `ValueError`
-        for an invalid name. An informer that has not started raises the last two errors at the first read.
+        for an invalid name. An informer that has not started raises these errors at the first read.
         """
         return Deliveries(open_stream(self._cache, name, concurrency, ack_timeout))
 

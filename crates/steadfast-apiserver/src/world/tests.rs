@@ -9,7 +9,7 @@ use super::World;
 use super::template::is_ready;
 use super::view::{owner_uid, owners, text};
 use crate::random::Random;
-use crate::{ApiServer, Status, Verb};
+use crate::{ApiServer, GroupResource, Status, Verb};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -55,14 +55,15 @@ fn merge(target: &mut Value, changes: Value) {
     }
 }
 
-/// Returns the live objects of a resource.
+/// Returns the live objects of a resource, by their names.
 fn live(server: &ApiServer, resource: &str) -> Vec<Value> {
     let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
-    let mut objects = std::collections::BTreeMap::new();
-    for change in server.history().of(group, plural) {
-        objects.insert((change.namespace.clone(), change.name.clone()), change.object.clone());
-    }
-    objects.into_values().flatten().map(|object| Value::clone(&object)).collect()
+    let (resource, snapshot) = (GroupResource::new(group, plural), server.snapshot());
+    let stored = snapshot.objects().iter().filter(|stored| stored.resource == resource);
+    let mut objects: Vec<Value> = stored.map(|stored| Value::clone(&stored.object)).collect();
+    let key = |object: &Value| ["namespace", "name"].map(|field| object["metadata"][field].to_string());
+    objects.sort_by_key(key);
+    objects
 }
 
 fn pods(server: &ApiServer, app: &str) -> Vec<Value> {
