@@ -265,7 +265,9 @@ impl Table {
         let few: Vec<&StoredRow> = missing.by_ref().take(MAX_ROWS_AT_ONCE).collect();
         let is_complete = missing.next().is_none();
         if is_complete {
-            few.iter().for_each(|stored| stored.row.compute_content());
+            for stored in few {
+                stored.row.compute_content();
+            }
         }
         is_complete
     }
