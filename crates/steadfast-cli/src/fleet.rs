@@ -17,11 +17,15 @@ use crate::failure::Failure;
 /// Interval between two steps of the simulation.
 const STEP_INTERVAL: Duration = Duration::from_millis(120);
 
-/// Number of steps between the end of an outage and the next one.
-const STEPS_BETWEEN_OUTAGES: u32 = 8;
+/// Number of steps from the start of a cycle to its outage.
+const STEPS_BEFORE_OUTAGE: u32 = 8;
 
 /// Number of steps during an outage.
 const STEPS_PER_OUTAGE: u32 = 16;
+
+/// Number of steps from the end of an outage to the end of its cycle. After several failed attempts, the next attempt and
+/// the list take a few seconds.
+const STEPS_AFTER_OUTAGE: u32 = 40;
 
 /// Embedded server with continuous changes; both end when this is dropped.
 pub(crate) struct Fleet {
@@ -91,12 +95,12 @@ impl Drop for Fleet {
 
 /// Disconnects or reconnects the server if an outage starts or ends at this step.
 fn start_or_end_outage(step: u64, server: &ApiServer, clock: &Clock) {
-    let cycle_steps = u64::from(STEPS_BETWEEN_OUTAGES + STEPS_PER_OUTAGE);
-    if step % cycle_steps == u64::from(STEPS_BETWEEN_OUTAGES) {
+    let step_of_cycle = step % u64::from(STEPS_BEFORE_OUTAGE + STEPS_PER_OUTAGE + STEPS_AFTER_OUTAGE);
+    if step_of_cycle == u64::from(STEPS_BEFORE_OUTAGE) {
         let seconds = (STEP_INTERVAL * STEPS_PER_OUTAGE).as_secs_f64();
         report(clock, &format!("cut off for {seconds:.1} s; its history will lack the changes of this time"));
         server.faults().cut();
-    } else if step > 0 && step.is_multiple_of(cycle_steps) {
+    } else if step_of_cycle == u64::from(STEPS_BEFORE_OUTAGE + STEPS_PER_OUTAGE) {
         // The history is dropped before the connection returns: no watch can resume, and the informers must list again.
         server.compact();
         server.faults().expire_events();
