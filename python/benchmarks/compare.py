@@ -207,7 +207,7 @@ class Comparison:
                 until_watching(server)
                 return fail(server, client)
 
-        titles = (f"requests in {wait:.0f} s, each answered by 500", f"connections in {wait:.0f} s, each closed at once")
+        titles = (f"requests in {wait:.0f} s, each rejected with 500", f"connections in {wait:.0f} s, each closed at once")
         with ThreadPoolExecutor(2) as pool:
             run = lambda fail: self.each(lambda name: measure(fail, name), parallel=True)
             for title, cells in zip(titles, pool.map(run, (errors, closes))):

@@ -97,6 +97,11 @@ impl Backend for HistoryBackend {
 
     fn changes(&self, query: &ChangesQuery<'_>) -> ChangeBatch {
         self.store.read(|state| {
+            // A watch that is too slow ends, as at a real server. Its resumption then receives `410`.
+            if state.has_forgotten(query.after_revision) {
+                let cursor = query.after_revision;
+                return ChangeBatch { has_ended: true, changes: Vec::new(), cursor, remaining: 0 };
+            }
             let cache = &state.caches[self.replica];
             let last_revision = match query.source {
                 ReadSource::Cache => cache.applied_revision,
@@ -108,15 +113,6 @@ impl Backend for HistoryBackend {
             let is_same_definition =
                 served.is_some_and(|current| !current.is_custom || Arc::ptr_eq(current, query.resource));
             let must_end = cache.restarts != query.restarts || !is_same_definition;
-            // A watch that is too slow ends, as at a real server. Its resumption then receives `410`.
-            if state.has_forgotten(query.after_revision) {
-                return ChangeBatch {
-                    has_ended: true,
-                    changes: Vec::new(),
-                    cursor: query.after_revision,
-                    remaining: 0,
-                };
-            }
             let (mut changes, remaining) = state.changes(name, query.after_revision, last_revision, query.limit);
             // Without further changes, the cursor includes revisions of other resources, which bookmarks then report.
             let cursor =

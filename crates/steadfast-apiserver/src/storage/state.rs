@@ -74,7 +74,7 @@ pub(crate) struct State {
     revision: u64,
     /// Highest revision of all epochs. A restore does not lower it.
     highest_revision: u64,
-    /// Revision at the server's start. The history has no changes before it, only objects of a snapshot.
+    /// Revision after which the history has all changes: that of the server's start, or of the last forgotten change.
     first_revision: u64,
     epochs: Vec<u64>,
     compacted_revision: u64,
@@ -82,8 +82,6 @@ pub(crate) struct State {
     all_changes: Vec<Arc<Change>>,
     /// Number of changes that `forget` has removed from `all_changes`.
     forgotten_changes: usize,
-    /// Revision up to which `forget` has removed changes; 0 without any.
-    forgotten_revision: u64,
     /// Number of the request that makes the current changes; `None` for other changes, which are not part of a request.
     pub(super) request: Option<u64>,
 }
@@ -105,7 +103,6 @@ impl State {
             resources: BTreeMap::new(),
             all_changes: Vec::new(),
             forgotten_changes: 0,
-            forgotten_revision: 0,
             request: None,
         }
     }
@@ -250,7 +247,7 @@ impl State {
         // A cache that lags still reads the states at its own revision.
         let applied = self.caches.iter().map(|cache| cache.applied_revision).min().unwrap_or(self.revision);
         let revision = self.revision.saturating_sub(keep as u64).min(applied);
-        if revision <= self.forgotten_revision {
+        if revision <= self.first_revision {
             return;
         }
         // By position: changes of an earlier epoch can have higher revisions than later changes.
@@ -269,8 +266,7 @@ impl State {
                 !versions.is_empty()
             });
         }
-        self.forgotten_revision = revision;
-        self.first_revision = self.first_revision.max(revision);
+        self.first_revision = revision;
         self.compacted_revision = self.compacted_revision.max(revision);
         for cache in &mut self.caches {
             cache.window_start = cache.window_start.max(revision);
@@ -279,7 +275,7 @@ impl State {
 
     /// Returns true if a watch at this revision has missed changes that `forget` removed.
     pub(crate) fn has_forgotten(&self, revision: u64) -> bool {
-        revision < self.forgotten_revision
+        revision < self.first_revision
     }
 
     /// Restores an older revision. Revisions continue in a new epoch.

@@ -31,7 +31,7 @@ pub(super) struct Table {
     filter: Filter,
     /// Rows on which a new filter or order was not evaluated yet.
     unevaluated: Vec<RowKey>,
-    /// Row that is selected as soon as it is evaluated.
+    /// Row to select after its evaluation.
     pending_selection: Option<RowKey>,
     /// Position of the selected row; `None` selects the first row.
     cursor: Option<Position>,
