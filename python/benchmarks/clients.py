@@ -45,6 +45,7 @@ class Client:
         self.reports: list[tuple[float, str]] = []
         self.restarts = False
         self.ended = False
+        logging.getLogger().addHandler(_Reports(self))
 
     # Parts of each client.
 
@@ -92,11 +93,18 @@ class Client:
         # Includes work that continues in the background.
         time.sleep(0.5)
         cpu = time.process_time() - cpu
+        self.resident_before = before
         return {"seconds": took, "cpu": cpu, "memory": (resident() - before) / pods, "count": self.count()}
+
+    def deliver(self, pods: int) -> dict[str, float]:
+        """Passes all pods to the program, if the sync did not, and waits for the end."""
+        start, cpu = time.monotonic(), time.process_time()
+        self.read()
+        took, cpu = time.monotonic() - start, time.process_time() - cpu
+        return {"seconds": took, "cpu": cpu, "memory": (resident() - self.resident_before) / pods}
 
     def begin_events(self) -> None:
         """Starts to measure events."""
-        self.read()
         # What the first delivery of all objects has left to do is no cost of an event.
         time.sleep(0.5)
         self.marked.clear()
@@ -210,7 +218,6 @@ class Official(Client):
         from kubernetes.informer import ADDED, DELETED, ERROR, MODIFIED, SharedInformer
 
         config.load_kube_config(self.kubeconfig)
-        logging.getLogger().addHandler(_Reports(self))
         self.informer = SharedInformer(list_func=client.CoreV1Api().list_pod_for_all_namespaces)
         for kind in (ADDED, MODIFIED, DELETED):
             self.informer.add_event_handler(kind, lambda pod, kind=kind: self.handle(kind, pod))
@@ -234,7 +241,6 @@ class Kopf(AsyncClient):
 
         with open(self.kubeconfig) as file:
             server = yaml.safe_load(file)["clusters"][0]["cluster"]["server"]
-        logging.getLogger().addHandler(_Reports(self))
         registry = kopf.OperatorRegistry()
 
         @kopf.on.login(registry=registry)

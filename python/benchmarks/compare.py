@@ -36,6 +36,8 @@ BEARABLE_BYTES = 3e9
 STALL_FACTOR = 2.5
 """A stalled watch looks like one without changes, so that clients wait longer before they ask the server."""
 
+READING = "all pods passed to a function, which reads three fields"
+
 Cells = dict[str, str]
 
 
@@ -112,11 +114,14 @@ class Comparison:
                     if factor > 1 and sync and sync["seconds"] * factor < BEARABLE_SECONDS:
                         if sync["memory"] * pods < BEARABLE_BYTES:
                             bearable.append(name)
+        if "steadfast" in self.names and peers and peer_pods < pods:
+            with self.server(peer_pods) as server:
+                self.sync_and_events_of("steadfast", server, peer_pods, results["steadfast"], events=False)
         with self.server(pods) as server:
             for name in [name for name in self.names if name == "steadfast"] + bearable:
                 self.sync_and_events_of(name, server, pods, results[name], name == "steadfast")
         titles = list(dict.fromkeys(title for cells in results.values() for title in cells))
-        order = ["first sync", "processor time of the sync, per pod", "memory of a pod", "event: processor time", "events"]
+        order = ["first sync", "processor time of the sync, per pod", "memory of a pod", READING, "event: processor time", "events"]
         for title in sorted(titles, key=lambda title: order.index(title.partition(" [")[0])):
             self.row(title, {name: cells.get(title, "") for name, cells in results.items()})
 
@@ -131,6 +136,12 @@ class Comparison:
                 add(cells, "first sync", f"{pods:,} pods: {sync['seconds']:.2f} s")
                 add(cells, "processor time of the sync, per pod", f"{pods:,} pods: {1e6 * sync['cpu'] / pods:,.0f} µs")
                 add(cells, "memory of a pod", f"{pods:,} pods: {sync['memory'] / 1000:.1f} KB")
+                if name == "steadfast":
+                    read = client.deliver(pods)
+                    text = f"{read['seconds']:.2f} s, {1e6 * read['cpu'] / pods:,.0f} µs and then {read['memory'] / 1000:.1f} KB a pod"
+                    add(cells, READING, f"{pods:,} pods: {text}")
+                else:
+                    cells[READING] = "part of the sync"
                 if events:
                     self.events_of(client, server, cells)
         except Exception as error:

@@ -22,6 +22,12 @@ mod stream;
 mod tree;
 mod watching;
 
+/// Only for this package's own memory: the interpreter and other extensions keep their allocators. With glibc's allocator,
+/// free pages accumulated for each thread, so a process grew by a seventh during 10 million changes.
+#[cfg(target_os = "linux")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Native part of `steadfast_kube`.
 #[pyo3::pymodule]
 mod _native {

@@ -20,7 +20,7 @@ def test_benchmarks_run() -> None:
     table, errors = compare.communicate(timeout=120)
     assert compare.returncode == 0 and "failed" not in table, table + errors
     rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("|")]
-    assert len(rows) == 15, table
+    assert len(rows) == 16, table
     assert "Deleted (old), Added (new)" in table
     output, errors = churn.communicate(timeout=120)
     assert churn.returncode == 0 and "threads and tasks left: none" in output, output + errors
