@@ -68,7 +68,7 @@ class ReadOnlyInformer(Mapping[str, Object]):
 
     @property
     def has_synced(self) -> bool:
-        """True after the first complete list is in the cache. `freshness` states if the cache is current."""
+        """True after the first complete list is in the cache. `freshness` states whether the cache is current."""
         return self._cache.has_synced()
 
     @property

@@ -299,7 +299,7 @@ impl Auditor {
         }
     }
 
-    /// Checks if a consistent read is older than the stream of the same endpoint, which only a restore can cause.
+    /// Returns true if a consistent read is older than the stream of the same endpoint. Only a restore can cause this.
     fn is_history_reset(&mut self, now: Instant, pending: PendingRequest, version: u64) -> bool {
         let PendingRequest { endpoint, resource, position, .. } = pending;
         let state = &mut self.resources[resource];

@@ -52,9 +52,9 @@ pub(crate) struct StallEvidence {
 /// Next request that distinguishes the causes of an absent change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum DiagnosisPhase {
-    /// Checks if the watch cache has reached the version.
+    /// Checks whether the watch cache has reached the version.
     Cache,
-    /// Checks if a short watch delivers the change.
+    /// Checks whether a short watch delivers the change.
     Watch,
 }
 

@@ -99,7 +99,7 @@ fn add<'a>(left: &CelValue<'a>, right: &CelValue<'a>, meter: &mut Meter) -> Resu
 
 fn concatenate<'a>(left: &CelList<'a>, right: &CelList<'a>, meter: &mut Meter) -> Result<CelValue<'a>, CelErrorKind> {
     meter.charge((left.len() + right.len()) as u64)?;
-    // The left list determines if the result is an ordinary list, a set or a map, as for equality.
+    // The left list determines whether the result is an ordinary list, a set or a map, as for equality.
     if *left.identity() != ItemIdentity::Position {
         return merge(left, right, meter);
     }

@@ -226,7 +226,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         })
     }
 
-    /// Takes the next key. `has_timer` states if the calling worker has the timer; the call may change this.
+    /// Takes the next key. `has_timer` states whether the calling worker has the timer; the call may change it.
     fn take(&self, has_timer: &mut bool) -> TakeResult<T> {
         self.with(|state, now| match state.schedule.next(now) {
             NextKey::Key(number, key, priority) => TakeResult::Key(Work::new(self.clone(), number, key, priority)),

@@ -315,7 +315,7 @@ impl<R: Reactor> Inner<R> {
         shut_down(state);
     }
 
-    /// Checks if the leading thread is blocked. If so, takes over its role.
+    /// Takes over the role of the leading thread if that thread is blocked.
     fn relieve_stalls(self: &Arc<Self>) {
         let fault = self.pool.fault();
         let mut state = self.lock();

@@ -267,7 +267,8 @@ impl<W: Worker<I, O>, I: Send + 'static, O: Send + 'static, T> SharedWork<W, I, 
         let mut state = self.queue.lock();
         let taken = state.take::<W>();
         if taken.is_empty() {
-            // Helpers that are only scheduled do not count as busy. This thread waits for no thread that may never run.
+            // Helpers that are only scheduled do not count as busy. This thread therefore never waits for a
+            // thread that may never run.
             if state.busy_helpers > 0 {
                 self.queue.wait_for_result(state, self.fault);
             } else {

@@ -853,7 +853,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
         }
     }
 
-    /// Checks if the cache can be stored in a checkpoint, if a checkpoint was requested.
+    /// Returns an error if a checkpoint was requested and the cache cannot be stored in one.
     fn check_checkpoint(&self) -> Result<(), InformerError> {
         let InformerSettings { checkpoint: Some(_), transform, secrets_on_disk, .. } = &self.settings else {
             return Ok(());

@@ -48,7 +48,7 @@ impl PartialOrd for VersionWait {
 impl VersionWaits {
     /// Adds a waiter for `version`, or returns `None` if the version cannot be ordered.
     ///
-    /// The caller must then check if the cache has already reached the version.
+    /// The caller must then check whether the cache has already reached the version.
     pub(crate) fn enter(&self, version: &ResourceVersion) -> Option<VersionReached<'_>> {
         version.is_ordered().then(|| {
             let mut waiters = self.lock();

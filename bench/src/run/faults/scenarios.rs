@@ -60,7 +60,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     scenario("F1", "no server for 10 s at the start", |setup| Box::pin(absent(setup))),
     scenario("F2", "server is down for 2 s, and restarts with an empty watch cache", |setup| Box::pin(restarts(setup))),
     scenario("F3", "RST in mid-stream, five times in 5 s", |setup| Box::pin(resets(setup))),
-    scenario("F4", "black hole of the open connection, new ones work", |setup| Box::pin(black_hole(setup)))
+    scenario("F4", "black hole on the open connection; new connections work", |setup| Box::pin(black_hole(setup)))
         .long_running(),
     scenario("F4", "all packets dropped for 60 s", |setup| Box::pin(all_dropped(setup))).long_running(),
     scenario("F5", "flows idle for 45 s are dropped silently", |setup| Box::pin(idle(setup))).long_running(),

@@ -47,7 +47,7 @@ pub(super) async fn serve_connection<T: Transport>(
             let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
             return serve_http(&cluster, &link, stream, is_http2, &tasks).await;
         }
-        // Without TLS there is no ALPN. The first bytes show if the client has prior knowledge of HTTP/2.
+        // Without TLS there is no ALPN. The first bytes show whether the client has prior knowledge of HTTP/2.
         let is_http2 = begins_with_preface(&mut controlled).await?;
         serve_http(&cluster, &link, controlled, is_http2, &tasks).await
     };

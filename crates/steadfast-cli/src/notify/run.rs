@@ -150,7 +150,7 @@ impl NotifyProgram {
         let feeds = program.mirrors.apply_plan(&program.plan);
         program.update_clusters(&feeds);
         let (rules, sinks) = (program.plan.rules.len(), program.plan.sinks.len());
-        console::report(format_args!("acting by {}: {rules} rules, {sinks} sinks", program.file.display()));
+        console::report(format_args!("running {}: {rules} rules, {sinks} sinks", program.file.display()));
         Ok(program)
     }
 
@@ -218,7 +218,8 @@ impl NotifyProgram {
         }
     }
 
-    /// Reloads the configuration. Validates the whole file before any change, and waits for no cluster, sink or mirror.
+    /// Reloads the configuration. Validates the whole file before any change, and does not wait for clusters,
+    /// sinks or mirrors.
     async fn reload(&mut self) -> Result<(), Failure> {
         let plan = load(&self.file).await?;
         let dead_letters = |plan: &Plan| (plan.dead_letters.clone(), plan.max_dead_letters);
@@ -255,7 +256,7 @@ impl NotifyProgram {
         let feeds = self.mirrors.apply_plan(&self.plan);
         self.update_clusters(&feeds);
         let (rules, sinks) = (self.plan.rules.len(), self.plan.sinks.len());
-        console::report(format_args!("acting by {}, reloaded: {rules} rules, {sinks} sinks", self.file.display()));
+        console::report(format_args!("running {}, reloaded: {rules} rules, {sinks} sinks", self.file.display()));
         Ok(())
     }
 

@@ -328,7 +328,7 @@ fn shutdown_keeps_its_deadline_whatever_hangs() {
 
     // A second signal ends the program at once.
     let process = fixture.start("30");
-    eventually("work", || process.stderr_text().contains("acting by "));
+    eventually("work", || process.stderr_text().contains("running /"));
     let start_time = Instant::now();
     signal(&process.child.0, "TERM");
     std::thread::sleep(Duration::from_millis(300));

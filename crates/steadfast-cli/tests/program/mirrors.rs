@@ -142,7 +142,7 @@ fn only_ready_pods_receive_traffic() {
     assert!(fixture.haproxy.servers().is_empty());
 
     let mut program = fixture.start_program();
-    program.wait_for_output("acting by ");
+    program.wait_for_output("running /");
     fixture.wait_for_traffic_to(&["web-1"]);
     assert_eq!(fixture.haproxy.servers().get("web-0"), Some(&0), "the server waits to become ready");
     fixture.set_ready("web-0", true);
@@ -256,7 +256,7 @@ fn uncertain_cache_or_object_keeps_its_entries() {
     fixture.delete("web-0");
     fixture.server.faults().respond(RequestRule::any().resource("pods"), InjectedResponse::code(503));
     let mut program = fixture.start_program();
-    program.wait_for_output("acting by ");
+    program.wait_for_output("running /");
     throughout(Duration::from_secs(3), || assert_eq!(fixture.haproxy.servers_in_service().len(), 3));
     fixture.server.faults().clear_rules();
     fixture.wait_for_traffic_to(&["web-1", "web-2"]);
@@ -340,7 +340,7 @@ fn unconfirmed_checkpoint_removes_no_entry() {
     std::fs::write(&checkpoint, checkpoint_before).expect("the folder is writable");
     fixture.server.faults().respond(RequestRule::any().resource("pods"), InjectedResponse::code(503));
     let mut program = fixture.start_program();
-    program.wait_for_output("acting by ");
+    program.wait_for_output("running /");
     throughout(Duration::from_secs(3), || assert_eq!(fixture.haproxy.servers_in_service().len(), 2));
     fixture.server.faults().clear_rules();
     fixture.create_pod("web-2", true);

@@ -22,7 +22,7 @@ fn embedded_fleet_needs_no_cluster() {
         assert!(output.status.success(), "{}", stderr_text(&output));
         let output_text = stderr_text(&output);
         assert!(
-            output_text.contains("acting by ") && output_text.contains("0 dead letters, 0 failed expressions"),
+            output_text.contains("running /") && output_text.contains("0 dead letters, 0 failed expressions"),
             "{output_text}"
         );
         let lines = lines(&output.stdout);

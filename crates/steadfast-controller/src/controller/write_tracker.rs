@@ -160,8 +160,8 @@ impl WriteTracker {
         let now = self.0.environment.now();
         let mut all = self.0.lock();
         let pending = all.entry(key, now);
-        // Without a request, the caches cannot determine if they contain unversioned writes. So a task must wait for
-        // such writes.
+        // Without a request, a cache cannot determine whether it contains an unversioned write. So a task must wait
+        // for such writes.
         add(pending);
         let number = pending.number;
         let start_wait_task = !versioned && !std::mem::replace(&mut pending.has_wait_task, true);

@@ -146,8 +146,8 @@ impl Watch {
             }
             // The server may reject this specific version.
             FailureKind::Invalid => Effect::VersionRejected(failure).into(),
-            // The cache contains the records before the failure and none after it. A later list shows if the collection
-            // is within the limit of the cache again.
+            // The cache contains the records before the failure and none after it. A later list shows whether the
+            // collection is within the limit of the cache again.
             FailureKind::CacheFull => {
                 let mut effects = Effects::from(Effect::Broken(failure.clone()));
                 effects.push(Effect::Wait { failure, then: DelayedAction::List(ListPlan::not_older_than(reached)) });

@@ -133,7 +133,7 @@ async fn first_programs_run_and_shut_down() -> Result<(), TestError> {
         Ok(other) => return Err(format!("unknown program {other}").into()),
         Err(_) => {}
     }
-    let readme = program_output("readme", "web-0 is there: true; fresh").await?;
+    let readme = program_output("readme", "web-0 exists: true; fresh").await?;
     assert!(readme.contains("+ web-0"), "{readme}");
     let guide = program_output("guide", "true: fresh, proven").await?;
     assert!(guide.contains("+ web-0 (initial: true)"), "{guide}");

@@ -36,7 +36,7 @@ pub(crate) mod readme {
             Event::Resynced { .. } => {}
         })?;
         informers.wait_for_sync(Duration::from_secs(30)).await?;
-        println!("web-0 is there: {}; {}", pods.lister()?.get("default", "web-0")?.is_some(), pods.freshness());
+        println!("web-0 exists: {}; {}", pods.lister()?.get("default", "web-0")?.is_some(), pods.freshness());
         informers.shutdown_drained(Duration::from_secs(5)).await;
         Ok(())
     }
@@ -217,7 +217,7 @@ fn tracing_of_requests(config: kube::Config) -> Result<Connection, Box<dyn Error
 #[rustfmt::skip]
 fn an_audit(factory: InformerFactory) -> Result<(), Box<dyn Error>> {
     let pods = factory.builder::<Pod>(Scope::all()).audit_every(Duration::from_secs(600)).start()?;
-    pods.on_diagnostic(|note| if let Diagnostic::Lost { .. } = note { eprintln!("{note}") });
+    pods.on_diagnostic(|diagnostic| if let Diagnostic::Lost { .. } = diagnostic { eprintln!("{diagnostic}") });
     Ok(())
 }
 

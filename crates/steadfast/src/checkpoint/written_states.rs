@@ -84,7 +84,7 @@ impl<S: Clone> WrittenStates<S> {
         if self.is_unusable() {
             return Ok(None);
         }
-        // The mark in the file decides if the uncertain transaction was written.
+        // The mark in the file shows whether the uncertain transaction was written.
         let known =
             [&self.written, &self.uncertain].into_iter().flatten().find(|(mark, _)| Some(*mark) == found).cloned();
         let start = known.clone().map_or(TransactionStart::UnknownState, TransactionStart::FromState);

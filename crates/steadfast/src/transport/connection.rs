@@ -248,7 +248,7 @@ impl TransportConnection {
         Instant::from_zero(Duration::from_nanos(self.last_response.load(Ordering::Relaxed)))
     }
 
-    /// Records if the server responds on this connection. While the server does not respond, the connection takes no
+    /// Records whether the server responds on this connection. While the server does not respond, the connection takes no
     /// new requests, and its watches are notified.
     pub(super) fn set_responsive(&self, responsive: bool) {
         if self.responsive.send_if_modified(|before| std::mem::replace(before, responsive) != responsive) {

@@ -25,7 +25,7 @@ pub(super) fn changes(receiver: watch::Receiver<bool>, before: bool) -> impl Str
     })
 }
 
-/// Request extension that reports if the server responds on the connection of the pending response.
+/// Request extension that reports whether the server responds on the connection of the pending response.
 ///
 /// The end of the connection is not reported here: the response still arrives, or the request fails.
 #[derive(Clone, Debug)]

@@ -65,8 +65,8 @@ impl<K> fmt::Debug for WatchEvent<K> {
 /// Stream of the changes of a resource after a version. The version comes from a list, or was stored by an earlier run.
 /// The stream resumes after a lost connection. Each change is returned once, in the server's order. The stream ends
 /// after an error other than [`StreamError::Unreadable`]. If the server no longer has the changes, the error is
-/// [`StreamError::Expired`], and the caller must list again. [`freshness`](Self::freshness) reports if the stream is up
-/// to date.
+/// [`StreamError::Expired`], and the caller must list again. [`freshness`](Self::freshness) reports whether the stream
+/// is up to date.
 ///
 /// Without a cache, the stream cannot detect changes that the server lost. For a cache use an
 /// [`Informer`](crate::Informer), or [`watch`](crate::watch) for its events as a stream.

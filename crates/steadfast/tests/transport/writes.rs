@@ -1,5 +1,5 @@
-//! Writes during a connection loss. Each write ends before its deadline, and its error reports if the server may have
-//! executed the write. A write is retried only if no server has executed it.
+//! Writes during a connection loss. Each write ends before its deadline, and its error reports whether the server may
+//! have executed the write. A write is retried only if no server has executed it.
 
 use std::future::pending;
 use std::io;

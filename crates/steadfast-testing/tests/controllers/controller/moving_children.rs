@@ -23,7 +23,7 @@ const STEPS: u64 = 40;
 /// Number of children by owner: either the actual number, or the number that the owner's last reconcile counted.
 type Counts = BTreeMap<String, usize>;
 
-/// Moves children at random. The seed decides if the owners are cluster-scoped or namespaced.
+/// Moves children at random. The seed decides whether the owners are cluster-scoped or namespaced.
 async fn run_random_moves(seed: u64) -> Result<(), TestError> {
     let fixture = ControllerFixture::seeded(seed).await?;
     let is_cluster_scoped = seed.is_multiple_of(2);
