@@ -97,7 +97,7 @@ impl Faults {
     /// Over TCP, the kernel still acknowledges received data, unlike a network that loses packets.
     pub fn black_hole(&self, on: bool) {
         self.for_each_replica("black_hole", Some(on), |replica| {
-            // The condition covers later connections. Open connections need their own switch.
+            // `is_black_hole` applies to connections that are opened later. The loop changes the open connections.
             self.change_faults(replica, |faults| faults.is_black_hole = on);
             for link in self.cluster.open_links(replica) {
                 link.set_black_hole(on, self.cluster.clock.elapsed());
@@ -377,8 +377,8 @@ impl Faults {
 
     /// Restores the history to an older revision, like a restore of etcd from a backup.
     ///
-    /// Revisions continue from there in a new epoch. All replicas restart. A server that started from a snapshot restores
-    /// at least the revision of its start.
+    /// Revisions continue from there in a new epoch. All replicas restart. A server that started from a snapshot
+    /// cannot be restored to a revision before that snapshot.
     pub fn restore(&self, revision: u64) {
         self.log_for(None, "restore", None);
         // All replicas stop first, so that no connection delivers both histories.
@@ -413,7 +413,7 @@ impl Faults {
             self.log_for(Some(replica), fault, on);
             switch(replica);
         }
-        // Blocked streams and requests wake up and check their conditions.
+        // Blocked streams and requests wake up and check whether they are still blocked.
         self.cluster.changed.raise();
     }
 

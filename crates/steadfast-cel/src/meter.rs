@@ -39,7 +39,7 @@ impl<'m> Meter<'m> {
     ///
     /// # Errors
     ///
-    /// Returns [`CelErrorKind::BudgetExceeded`] if the budget has fewer units left.
+    /// Returns [`CelErrorKind::BudgetExceeded`] if the budget does not have enough units left.
     pub fn charge(&mut self, cost: u64) -> Result<(), CelErrorKind> {
         if self.budget.spend(cost) { Ok(()) } else { Err(CelErrorKind::BudgetExceeded(self.budget.limit())) }
     }
@@ -48,7 +48,7 @@ impl<'m> Meter<'m> {
     ///
     /// # Errors
     ///
-    /// Returns [`CelErrorKind::BudgetExceeded`] if the budget has fewer units left.
+    /// Returns [`CelErrorKind::BudgetExceeded`] if the budget does not have enough units left.
     pub fn charge_bytes(&mut self, bytes: usize) -> Result<(), CelErrorKind> {
         self.charge(1 + (bytes / BYTES_PER_UNIT) as u64)
     }
@@ -62,7 +62,8 @@ impl<'m> Meter<'m> {
     /// Returns the matches of `pattern` in `text`, up to `limit`.
     pub(crate) fn find(&mut self, text: &str, pattern: &str, limit: usize) -> Result<Vec<String>, CelErrorKind> {
         let found = self.charge_search("find", text, pattern)?.find(text, limit);
-        // The search itself is charged already; the results are part of the text.
+        // `charge_search` has charged the search. Matches do not overlap, so their copies have at most the size of
+        // `text`.
         self.charge(found.len() as u64)?;
         self.charge_bytes(text.len())?;
         Ok(found)

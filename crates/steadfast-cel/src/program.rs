@@ -107,7 +107,8 @@ impl Program {
     }
 
     /// Evaluates like [`evaluate`](Self::evaluate), and returns [`recheck_at`](Evaluation::recheck_at) even if the
-    /// evaluation fails. When a comparison with `now` changes, the failed part may no longer be evaluated.
+    /// evaluation fails. At that instant, a comparison with `now` changes, and the failed part may no longer be
+    /// evaluated.
     pub fn outlook<'a>(
         &self,
         context: &Context<'a>,

@@ -31,7 +31,7 @@ pub(crate) struct SinkWorker {
     state: Mutex<State>,
     /// Wakes the task after a new message or changed settings.
     changed: Notify,
-    /// Wakes callers after messages were settled.
+    /// Wakes callers after messages were settled: delivered, or stored as dead letters.
     settled: Notify,
     started: Instant,
     dead_letters: Arc<DeadLetters>,
@@ -64,13 +64,13 @@ pub struct SinkStats {
     pub delivered: u64,
     /// Number of messages that became dead letters.
     pub dead_letters: u64,
-    /// Number of unsettled messages.
+    /// Number of messages that are neither delivered nor dead letters yet.
     pub waiting: usize,
     /// Number of changes that wait for space in the share of the namespace, by `CLUSTER/NAMESPACE`.
     pub throttled: BTreeMap<String, usize>,
     /// Total number of changes that have waited for space, including changes that still wait.
     pub throttled_total: u64,
-    /// Age of the oldest unsettled message.
+    /// Age of the oldest message that is neither delivered nor a dead letter yet.
     pub oldest: Option<Duration>,
     /// Number of failed attempts.
     pub failed_attempts: u64,
@@ -370,7 +370,8 @@ impl SinkWorker {
     }
 }
 
-/// Change that waits for space, counted until this value is dropped. A cancelled caller drops this value too.
+/// Caller that waits for space in the queue. The caller is counted until this value is dropped, also if the caller is
+/// cancelled.
 struct ThrottledCaller<'a> {
     worker: &'a SinkWorker,
     namespace: ClusterNamespace,

@@ -25,7 +25,8 @@ fn walk(type_ref: &TypeRef, value: &Value, path: &mut Vec<PathElement>, set: &mu
             for (key, below) in value.as_object().into_iter().flatten() {
                 path.push(PathElement::field(key));
                 walk(map.field_type(key).unwrap_or(&TypeRef::Deduced), below, path, set);
-                // An empty or unnamed member counts as a leaf: a manager can own no deeper field.
+                // A null or empty member has no deeper field that a manager can own, so the set contains the member
+                // itself. The set also contains members that the type does not declare.
                 let is_leaf = below.is_null() || below.as_object().is_some_and(Map::is_empty);
                 if is_leaf || !map.declared_fields.contains_key(key) {
                     set.insert(path);
@@ -53,7 +54,7 @@ fn walk(type_ref: &TypeRef, value: &Value, path: &mut Vec<PathElement>, set: &mu
     }
 }
 
-/// Adds the parents of all fields in the set. Structs themselves are not tracked.
+/// Adds each declared member that contains fields of the set. [`field_set`] contains only the fields themselves.
 pub(super) fn with_parents(type_ref: &TypeRef, set: &FieldSet) -> FieldSet {
     let atom = type_ref.atom();
     set.map_elements(&|element, is_member, below| match (element, &atom.map, &atom.list) {

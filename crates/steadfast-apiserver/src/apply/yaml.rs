@@ -35,7 +35,7 @@ pub(crate) fn duplicate_field(body: &[u8]) -> Option<String> {
     read(body, DuplicateKeyPolicy::Error).err().map(|error| error.to_string())
 }
 
-/// Returns no error: builds without YAML report duplicate fields of JSON elsewhere.
+/// Returns no error: the caller detects duplicate fields of JSON, the only format in this build.
 #[cfg(not(feature = "yaml"))]
 pub(crate) fn duplicate_field(_: &[u8]) -> Option<String> {
     None

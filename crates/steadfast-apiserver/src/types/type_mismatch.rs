@@ -50,7 +50,7 @@ fn mismatch_message(name: &'static str, displayed_kind: &str, object: &Value) ->
 
 fn mismatch_in_fields(fields: &[Field], values: &Map<String, Value>) -> Option<TypeMismatch> {
     values.iter().find_map(|(key, value)| {
-        // Unknown fields are reported elsewhere.
+        // `prune` reports unknown fields.
         let field = fields.iter().find(|field| field.name == key)?;
         mismatch_in_field(field.shape, value).map(|mismatch| mismatch.below_field(key))
     })

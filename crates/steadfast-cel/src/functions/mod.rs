@@ -63,7 +63,8 @@ pub(crate) fn call<'a>(
     Some(found.and_then(|value| value.ok_or_else(|| no_overload(name, arguments))))
 }
 
-/// Returns whether [`call`] knows a function of this name. `or` and `orValue` are evaluated elsewhere.
+/// Returns whether [`call`] knows a function of this name. The evaluator implements `or` and `orValue`, which count as
+/// known.
 pub(crate) fn is_known(name: &str) -> bool {
     // The probe calls have no arguments and charge at most one unit each.
     let mut budget = Budget::new(1_000);

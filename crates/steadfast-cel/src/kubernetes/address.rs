@@ -3,9 +3,9 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Requirement of an address.
+/// Error text for an invalid address.
 pub(crate) const ADDRESS_SYNTAX: &str = "an address must be IPv4 or IPv6, without a zone and not IPv4 mapped to IPv6";
-/// Requirement of a network.
+/// Error text for an invalid network.
 pub(crate) const NETWORK_SYNTAX: &str = "a network is an address and the length of a prefix, such as `10.0.0.0/8`";
 
 /// Parses an address. IPv4 addresses mapped to IPv6 are invalid.
@@ -43,7 +43,7 @@ impl Network {
         Some(Self { address, prefix_bits })
     }
 
-    /// Returns the network with an address that has no bits beyond the prefix.
+    /// Returns the network with all bits of the address beyond the prefix set to zero.
     pub(crate) fn masked(self) -> Self {
         Self { address: masked_address(self.address, self.prefix_bits), ..self }
     }
@@ -81,7 +81,7 @@ fn masked_address(address: IpAddr, prefix_bits: u8) -> IpAddr {
     }
 }
 
-/// Returns whether an address is a multicast address of the local link.
+/// Returns whether an address is a link-local multicast address.
 pub(crate) fn is_link_local_multicast(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.octets().starts_with(&[224, 0, 0]),
@@ -89,7 +89,7 @@ pub(crate) fn is_link_local_multicast(address: IpAddr) -> bool {
     }
 }
 
-/// Returns whether an address is a unicast address of the local link.
+/// Returns whether an address is a link-local unicast address.
 pub(crate) fn is_link_local_unicast(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),

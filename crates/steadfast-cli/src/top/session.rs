@@ -32,16 +32,16 @@ use crate::failure::Failure;
 /// Minimum time between two drawings.
 const MIN_DRAW_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Time between two drawings without a change: ages continue.
+/// Time between two drawings if nothing changes, so that the displayed ages advance.
 const IDLE_DRAW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum time that a new filter may delay a drawing. The remaining rows are evaluated before the next one.
+/// Maximum time that a new filter may delay a drawing. The remaining rows are evaluated before the next drawing.
 const FILTER_BUDGET: Duration = Duration::from_millis(30);
 
 /// Number of rows on which a filter is evaluated between two checks of the time.
 const FILTER_STEP: usize = 64;
 
-/// Maximum number of rows whose processor and memory are updated for a drawing.
+/// Maximum number of rows whose processor and memory usage is updated for a drawing.
 const USAGE_STEP: usize = 4096;
 
 /// Maximum number of updates of a page that are pending. The task of the page waits above this number.
@@ -276,7 +276,7 @@ impl Session {
         false
     }
 
-    /// Shows changed values of processor and memory, of a limited number of rows. Returns whether rows remain.
+    /// Updates the processor and memory usage of a limited number of rows. Returns whether rows remain.
     fn update_usage(&mut self) -> bool {
         let tabs = self.model.tabs.iter_mut().zip(&self.watched);
         tabs.fold(false, |remains, (tab, watched)| tab.update_usage(&watched.schema, USAGE_STEP) | remains)

@@ -28,7 +28,7 @@ pub(super) struct StatusBoard(Arc<Mutex<BoardState>>);
 
 struct BoardState {
     clock: Clock,
-    /// Number of clusters whose requested resources are not all added.
+    /// Number of clusters that still lack some of the requested resources.
     starting_clusters: usize,
     watched: Vec<WatchedResource>,
     fresh_since: Option<Timestamp>,
@@ -237,7 +237,7 @@ enum StatusState {
     },
     /// All caches are fresh, but not all existing objects are printed.
     Listing(String),
-    /// The cache of one resource is in doubt, with its description, and the caches of `others` further resources.
+    /// The caches of some resources are in doubt. `text` describes the first one; `others` counts the others.
     Doubt {
         text: String,
         others: usize,

@@ -47,7 +47,7 @@ impl SecureEtcd {
             &["user", "grant-role", "root", "root"],
             &["user", "add", "notify:of-notify"],
             &["role", "add", "services"],
-            // The owner's record is outside the prefix.
+            // The ownership record is outside the prefix.
             &["role", "grant-permission", "services", "--prefix=true", "readwrite", "/"],
             &["user", "grant-role", "notify", "services"],
             &["auth", "enable"],

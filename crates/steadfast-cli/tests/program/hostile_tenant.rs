@@ -138,8 +138,8 @@ impl Fixture {
         Some(contents)
     }
 
-    /// Returns the part of `victims` whose addresses and keys are in the targets now. The tenant may claim any other
-    /// address or key.
+    /// Returns `victims` without the addresses and keys that the targets do not contain now. The hostile tenant may
+    /// legitimately claim an address or key that no target contains.
     fn entries_of(&self, victims: &Victims) -> Victims {
         let contents = self.contents().unwrap_or_default();
         let values = |system| {
@@ -300,7 +300,8 @@ fn run_alone(seed: u64) -> Option<Contents> {
     }
 }
 
-/// Runs the careful tenants next to the hostile tenant until their entries equal those of `expected`.
+/// Runs the careful tenants next to the hostile tenant until their entries equal those of `expected`. Returns the
+/// number of entries that only this run has.
 fn run_with_nonsense(seed: u64, expected: &Contents) -> Option<usize> {
     let mut fixture = Fixture::start(&format!("hostile-{seed}"), kind_of_seed(seed))?;
     let mut rng = Random::new(seed ^ 0xbad);
@@ -359,7 +360,7 @@ fn hostile_namespace_changes_no_foreign_entry() {
     for seed in seeds(1) {
         let Some(expected) = run_alone(seed) else { return };
         let Some(foreign) = run_with_nonsense(seed, &expected) else { return };
-        println!("seed {seed}: {} places are equal, next to {foreign} of the tenant", expected.len());
+        println!("seed {seed}: {} entries are equal; this run has {foreign} more", expected.len());
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::process::Command;
 use crate::changes::keep_changing;
 use crate::misbehaving_proxy::MisbehavingProxy;
 
-/// Checks of a report with findings of this severity, each once.
+/// Returns the names of the checks that have findings of this severity, each name once.
 fn checks<'a>(report: &'a Value, severity: &str) -> Vec<&'a str> {
     let findings = report["findings"].as_array().into_iter().flatten();
     let mut checks: Vec<&str> = findings

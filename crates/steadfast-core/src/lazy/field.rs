@@ -47,7 +47,8 @@ impl Visitor<'_> for NameEquals<'_> {
     }
 }
 
-/// A value that is not an object has no members.
+/// Searches an object for the member with the next name of the path. Any other value has no members, so the field is
+/// missing.
 impl<'de, T: Deserialize<'de>> Visitor<'de> for FieldSeed<'_, T> {
     type Value = ();
 
@@ -59,6 +60,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for FieldSeed<'_, T> {
         let Some((name, inner)) = self.names.split_first() else { return Ok(()) };
         while let Some(is_wanted) = members.next_key_seed(NameEquals(name))? {
             if is_wanted {
+                // The last of duplicate members counts, as in a `serde_json::Value`.
                 *self.found = None;
                 members.next_value_seed(FieldSeed { names: inner, found: &mut *self.found })?;
             } else {

@@ -203,8 +203,8 @@ impl WatchMove {
     }
 
     /// Handles a server that does not respond on the connection of the successor. The successor is opened again on
-    /// another connection. If no proof arrived since the request of the successor, the cache is also in doubt. No proof
-    /// can be requested on the connection of the watch, which will end and accepts no further requests.
+    /// another connection. If no proof arrived since the request of the successor, the cache is also in doubt. The
+    /// connection of the watch will end and accepts no further requests, so no proof can be requested on it.
     pub(super) fn successor_without_response(
         &mut self,
         now: Instant,

@@ -50,7 +50,8 @@ pub(super) fn client_certificate(file: &Path, now: Timestamp) -> CertificateStat
     }
 }
 
-/// Checks that a private key matches a certificate. Unreadable certificates are reported elsewhere.
+/// Checks that a private key matches a certificate. An unreadable certificate is not an error here, because
+/// [`client_certificate`] reports it.
 ///
 /// # Errors
 ///

@@ -38,7 +38,7 @@ impl NamespaceQueues {
             }
             Some(_) => {}
         }
-        // A new namespace starts with the current turn and cannot overtake all others repeatedly.
+        // A new or returning namespace counts as served in the current turn, so the waiting namespaces come first.
         let last_turn = self.turn;
         let queue = self
             .by_namespace
@@ -57,7 +57,7 @@ impl NamespaceQueues {
         let is_due =
             |queue: &NamespaceQueue| queue.ready.first().is_some_and(|(at, _, key)| *at <= now && is_allowed(key));
         let candidates = self.by_namespace.iter().filter(|(_, queue)| queue.in_flight < limit && is_due(queue));
-        // Fewest attempts in flight first, then the longest wait since the last turn.
+        // Fewest batches in flight first, then the longest wait since the last turn.
         let (namespace, _) = candidates.min_by_key(|(_, queue)| (queue.in_flight, queue.last_turn))?;
         let namespace = namespace.clone();
         self.turn += 1;
@@ -66,7 +66,7 @@ impl NamespaceQueues {
         queue.ready.pop_first()
     }
 
-    /// Removes a key out of turn.
+    /// Removes a ready key that need not be the next one. Returns whether the key was ready.
     pub(super) fn remove(&mut self, ready: &ReadyKey) -> bool {
         self.by_namespace.get_mut(&ready.2.cluster_namespace()).is_some_and(|queue| queue.ready.remove(ready))
     }

@@ -19,7 +19,7 @@ use steadfast_testing::proxy::NetworkFaults;
 use steadfast_testing::{TestError, kube_config};
 use tokio::task::AbortHandle;
 
-/// Deliberate bug: a protection that some tests omit.
+/// Deliberate bug. Each variant omits one protection, and the test must detect this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutant {
     /// No fence: the holder checks its leadership, and then writes through an ordinary client.

@@ -26,7 +26,7 @@ pub(crate) struct HistoryResult {
     pub(crate) write_runs: Vec<WriteRun>,
     /// Number of lease transfers while the holder still acted.
     pub(crate) transfers_from_active_holders: usize,
-    /// Violations.
+    /// Descriptions of the violated guarantees, including a missing leader at the end.
     pub(crate) problems: Vec<String>,
     /// Injected faults with their processes and times.
     pub(crate) log: String,
@@ -97,8 +97,8 @@ impl HistoryRun {
         Ok(Program::start(process, connection, election, self.mutant, random))
     }
 
-    /// Runs a harmful decision of the coordinator, if one exists, in half of the calls. Returns `true` if a decision
-    /// ran.
+    /// Runs a harmful decision of the coordinator in half of the calls. Returns `true` if a decision ran. Without a
+    /// coordinator, no decision runs.
     async fn run_harmful_decision(&mut self) -> Result<bool, TestError> {
         let Some(coordinator) = &self.coordinator else { return Ok(false) };
         if self.random.draw().is_multiple_of(2) {
@@ -145,11 +145,11 @@ impl HistoryRun {
             }
             8 => {
                 let jump_seconds = (self.random.draw() % 2_000_000).cast_signed() - 1_000_000;
-                self.log.append(&format!("the wall clock of {slot} jumps to {jump_seconds} s"));
+                self.log.append(&format!("the wall clock of {slot} is {jump_seconds} s off"));
                 self.slots[slot].process.jump(jump_seconds);
             }
             9 => {
-                self.log.append(&format!("{slot} loses answers after {byte_count} bytes"));
+                self.log.append(&format!("{slot} loses responses after {byte_count} bytes"));
                 network.reset_after(byte_count, Direction::ToClient);
             }
             10 => {
@@ -164,7 +164,7 @@ impl HistoryRun {
             }
             11 => {
                 let delay = self.random.between(Duration::ZERO, Duration::from_millis(1500));
-                self.log.append(&format!("{slot} is {delay:?} away"));
+                self.log.append(&format!("the network delay of {slot} is {delay:?}"));
                 network.delay(delay);
             }
             12 => {
@@ -217,7 +217,7 @@ impl HistoryRun {
 
     /// Ends all injected faults.
     fn heal(&mut self) {
-        self.log.append("all is well");
+        self.log.append("all faults have ended");
         self.server.faults().start();
         self.server.faults().clear_rules();
         for program in &self.slots {

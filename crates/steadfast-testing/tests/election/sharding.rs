@@ -167,7 +167,7 @@ impl ShardingRun {
             }
             6 => {
                 let byte_count = self.random.draw() % 4000;
-                self.log.append(&format!("{identity} loses answers after {byte_count} bytes"));
+                self.log.append(&format!("{identity} loses responses after {byte_count} bytes"));
                 process.network.reset_after(byte_count, Direction::ToClient);
             }
             7 => {
@@ -204,7 +204,7 @@ impl ShardingRun {
 
     /// Ends all injected faults.
     fn heal(&mut self) {
-        self.log.append("all is well");
+        self.log.append("all faults have ended");
         self.server.faults().clear_rules();
         for replica in &self.replicas {
             replica.process.network.heal();

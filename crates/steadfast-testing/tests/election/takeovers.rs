@@ -35,15 +35,16 @@ const MAX_RECOVERY_TIME: Duration = Duration::from_secs(90);
 /// Label of each child with the name of its creator.
 const CREATOR_LABEL: &str = "maker";
 
-/// Protection under which a replica acts, or a deliberate bug that omits it.
+/// Mechanism that decides which replica may act. Two variants do not wait for the writes of the previous owner, and the
+/// test must detect this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TakeoverScheme {
     Sharding,
-    /// Sharding without the protection: the controller only uses the stream of gained keys, and does not wait for the
+    /// Sharding without this wait: the controller only uses the stream of gained keys, and does not wait for the
     /// writes of previous owners.
     ShardingWithoutSync,
     Leader,
-    /// Election without the protection: the controller runs before its process leads, and only checks the leadership in
+    /// Election without this wait: the controller runs before its process leads, and only checks the leadership in
     /// each reconcile.
     LeaderWithoutSync,
 }
@@ -221,7 +222,7 @@ async fn run_history(seed: u64, scheme: TakeoverScheme) -> Result<TakeoverResult
     for _ in 0..STEPS {
         history.inject_random_fault().await?;
     }
-    history.log.append("all is well");
+    history.log.append("all faults have ended");
     sleep(MAX_RECOVERY_TIME).await;
     let children = Children::of(&history.server, "", "pods");
     let exceeding = children.max_at_once.iter().filter(|(_, count)| **count > CHILDREN);
@@ -250,10 +251,10 @@ impl TakeoverRun {
         let children: Vec<_> = Children::of(&self.server, "", "pods").live.into_values().flatten().collect();
         let index = self.random.draw() as usize % (2 * children.len() + 1);
         if let Some(child) = children.get(index) {
-            self.log.append(&format!("{child} is gone"));
+            self.log.append(&format!("{child} is deleted"));
             self.server.delete_named("pods", "default", child)?;
         } else {
-            self.log.append(&format!("parent-{} is there", self.parent_count));
+            self.log.append(&format!("parent-{} is created", self.parent_count));
             self.server.create(&config_map(&format!("parent-{}", self.parent_count), ""))?;
             self.parent_count += 1;
         }
@@ -352,7 +353,7 @@ fn assert_no_duplicate_children(scheme: TakeoverScheme) -> Result<(), TestError>
             failed_seeds.push(seed);
         }
     }
-    println!("{scheme:?}: {seeds} histories, {takeovers} times children were made by another than before");
+    println!("{scheme:?}: {seeds} histories, {takeovers} takeovers");
     assert_eq!(failed_seeds, [0; 0], "a parent had too many or too few children in these histories");
     assert!(takeovers as u64 > seeds, "too few takeovers to prove anything: {takeovers}");
     Ok(())

@@ -78,7 +78,8 @@ pub(super) struct ReplayTarget {
 /// Returns the versions to start from, in the order of the attempts: the newest version from before `since`, and then
 /// versions of the time since.
 ///
-/// `dated` are times and versions that objects carry. Kubernetes maps no time to a version, so no other versions are known.
+/// `dated` are times and versions that objects carry. Kubernetes cannot look up the version of a given time, so no
+/// other versions are known.
 pub(super) fn start_versions(dated: &[(Timestamp, u64)], since: Timestamp, newest: u64) -> Vec<u64> {
     let known = || dated.iter().filter(|(_, version)| *version < newest);
     let before = known().filter(|(time, _)| *time < since).map(|(_, version)| *version).max();

@@ -71,7 +71,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "create-while-cut",
         faults: &[],
         source: ScenarioSource::FailureScenarios(4),
-        summary: "An object is created while the server is unreachable, once with refused connections and once with \
+        summary: "While the server is unreachable, two objects are created: one with refused connections, one with \
                 dropped packets. Both requests end within the deadline with an error that names server and cause, and \
                 no object is created twice.",
         clauses: "R10",
@@ -83,8 +83,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "write-while-cut",
         faults: &[CatalogFault::WriteWhileCut],
         source: ScenarioSource::FaultCatalog,
-        summary: "An object is created while the server is unreachable, with the default deadlines. Both requests end \
-                within 30 s with an error that names server and cause, and no object is created twice.",
+        summary: "While the server is unreachable, two objects are created with the default deadlines: one with refused \
+                connections, one with dropped packets. Both requests end within 30 s with an error that names server \
+                and cause, and no object is created twice.",
         clauses: "C12, R1, R10",
         bounds: ScenarioBounds::NONE.detection(2).recovery(15).lists(0),
         seconds: 20,

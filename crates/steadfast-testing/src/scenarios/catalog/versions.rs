@@ -24,9 +24,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "version-expired",
         faults: &[CatalogFault::HistoryCompacted],
         source: ScenarioSource::FaultCatalog,
-        summary: "The server no longer has the version that a watch resumes from. It responds as an HTTP status and in \
-                the stream, with Expired and with Gone, and once after a real compaction. Each case causes exactly one \
-                list, and every deletion is delivered.",
+        summary: "The server no longer has the version that a watch resumes from. The error arrives as an HTTP \
+                status and within the stream, with the reason Expired and with Gone. In one more case, a real \
+                compaction causes the error. Each case causes exactly one list, and every deletion is delivered.",
         clauses: "C2, C3, R5",
         bounds: ScenarioBounds::NONE.recovery(3).lists(5),
         seconds: 10,
