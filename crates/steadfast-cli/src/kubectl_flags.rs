@@ -81,7 +81,7 @@ pub(crate) struct KubectlFlags {
     #[arg(long)]
     insecure_skip_tls_verify: bool,
 
-    /// Maximum wait for a response, and for its next part. 0 is no limit. Watches have limits of their own.
+    /// Maximum wait for a response, and for its next part. 0 disables the limit. Watches have their own limits.
     #[arg(long, value_name = "TIME", value_parser = request_timeout)]
     request_timeout: Option<Duration>,
 }

@@ -61,6 +61,7 @@ where
 
 /// Returns true if another client changed the object in the meantime.
 fn is_conflict(error: &kube::Error) -> bool {
-    // A create request also returns 409 for an existing name. A repetition cannot succeed, so this is no conflict.
+    // A create request also returns 409 for an existing name. A repetition cannot succeed, so this does not count as a
+    // conflict.
     matches!(error, kube::Error::Api(status) if status.code == 409 && status.reason != "AlreadyExists")
 }

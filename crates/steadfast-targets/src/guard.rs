@@ -92,8 +92,8 @@ pub(crate) struct Guard {
     /// was last seen, in seconds since 1970, and the number.
     #[serde(default)]
     levels: BTreeMap<String, Vec<(u64, usize)>>,
-    /// Highest numbers in service, not lowered by excused or approved removals. They decide whether a group may
-    /// be emptied.
+    /// Highest numbers in service, not lowered by excused or approved removals. They decide whether a group may be
+    /// emptied.
     #[serde(default)]
     peaks: BTreeMap<String, Vec<(u64, usize)>>,
     /// Numbers in service after the last decision.

@@ -70,7 +70,7 @@ impl SchemaReader {
             description: text("description"),
             format: checked_format(kind, int_or_string, &text("format")),
             nullable: flag("nullable"),
-            // A `null` counts as no default.
+            // A `null` counts as an absent default.
             default: fields.get("default").filter(|value| !value.is_null()).cloned(),
             enumeration: fields.get("enum").and_then(Value::as_array).cloned().unwrap_or_default(),
             minimum: limit("minimum", "exclusiveMinimum"),

@@ -36,7 +36,7 @@ struct Parts<'t> {
 }
 
 /// Returns the value of a Kubernetes quantity, such as `250m` or `512Mi`, as the nearest float. Returns `None` if `text`
-/// is no quantity, or if its value is too large for a float.
+/// is not a quantity, or if its value is too large for a float.
 ///
 /// ```
 /// assert_eq!(steadfast_cel::quantity_value("250m"), Some(0.25));

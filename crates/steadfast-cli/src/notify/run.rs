@@ -218,8 +218,8 @@ impl NotifyProgram {
         }
     }
 
-    /// Reloads the configuration. Validates the whole file before any change, and does not wait for clusters,
-    /// sinks or mirrors.
+    /// Reloads the configuration. Validates the whole file before any change, and does not wait for clusters, sinks or
+    /// mirrors.
     async fn reload(&mut self) -> Result<(), Failure> {
         let plan = load(&self.file).await?;
         let dead_letters = |plan: &Plan| (plan.dead_letters.clone(), plan.max_dead_letters);

@@ -194,7 +194,7 @@ struct Quantities {
     memory: String,
 }
 
-/// Returns the usage of all objects. Objects with values that are no quantities are left out.
+/// Returns the usage of all objects. Objects with values that are not valid quantities are left out.
 fn parse(body: &[u8]) -> Result<HashMap<RowKey, Usage>, UsageError> {
     let list: MetricsList = serde_json::from_slice(body)?;
     let usage = list.items.iter().filter_map(|item| {

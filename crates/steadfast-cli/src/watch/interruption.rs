@@ -183,7 +183,7 @@ async fn only_gaps_count_as_repaired() -> Result<(), TestError> {
     fixture.interrupt(true).await?;
     assert!(fixture.status().ends_with(" │ 1 gap repaired"), "{}", fixture.status());
 
-    // Watches that always fail, with a code other than 403: lists replace them, and repair no gap.
+    // Watches that always fail, with a code other than 403: lists replace them, and do not count as repaired gaps.
     for code in [500, 404] {
         let fixture = Fixture::start(text_format(), true).await?;
         fixture.server.faults().respond(RequestRule::any().verb(Verb::Watch), InjectedResponse::code(code));
@@ -191,7 +191,7 @@ async fn only_gaps_count_as_repaired() -> Result<(), TestError> {
         fixture.server.faults().reset();
         sleep(Duration::from_secs(600)).await;
         let lists = fixture.server.requests().iter().filter(|request| request.verb == Verb::List).count();
-        assert!(lists > 3, "{code}: {lists} lists are no polling");
+        assert!(lists > 3, "{code}: only {lists} lists, so the informer does not poll");
         assert!(fixture.status().contains(" 0 gaps repaired"), "{code}: {}", fixture.status());
     }
     Ok(())

@@ -67,7 +67,7 @@ struct Repairs {
     gaps: AtomicU64,
     /// True from the start of a relist after a gap until its end.
     is_repairing: AtomicBool,
-    /// True from the first complete list until its watch is opened or fails. This watch is no reconnect.
+    /// True from the first complete list until its watch is opened or fails. This watch does not count as a reconnect.
     is_first_watch: AtomicBool,
     /// True while lists replace the watch.
     is_polling: AtomicBool,
@@ -98,7 +98,7 @@ impl Repairs {
                     self.gaps.fetch_sub(1, Ordering::Relaxed);
                 }
             }
-            // No gap precedes a poll. Only a failed poll is announced as a relist.
+            // A poll does not repair a gap. Only a failed poll is announced as a relist.
             Diagnostic::Relisting { .. } if !self.is_polling.load(Ordering::Relaxed) => {
                 self.is_repairing.store(true, Ordering::Relaxed);
                 self.may_be_poll.store(false, Ordering::Relaxed);

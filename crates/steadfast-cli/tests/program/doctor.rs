@@ -202,7 +202,7 @@ async fn old_server_has_each_warning() {
     assert_finding(diagnosis.only("warning", "bookmarks"), "no bookmark arrived", "allowWatchBookmarks");
     assert_finding(diagnosis.only("warning", "history"), "but not", "--watch-cache-sizes");
     assert!(diagnosis.checks("failure").is_empty(), "{:#}", diagnosis.report);
-    assert_eq!(diagnosis.code, Some(0), "warnings alone are no failure");
+    assert_eq!(diagnosis.code, Some(0), "warnings alone must not fail the program");
     server.faults().refuse_streamed_lists(false);
     server.faults().no_initial_events_end(true);
     let diagnosis = diagnose_server(&server, "endless", &["configmaps", "--strict"]).await;
@@ -469,5 +469,5 @@ async fn repeated_rounds_show_new_findings() {
     while round()["warnings"] == 0 {}
     signal(&child.0, "INT");
     let status = tokio::task::spawn_blocking(move || child.0.wait()).await.expect("a result").expect("a status");
-    assert_eq!(status.code(), Some(0), "warnings alone are no failure");
+    assert_eq!(status.code(), Some(0), "warnings alone must not fail the program");
 }

@@ -15,7 +15,7 @@ fn lines(stdout: &[u8]) -> Vec<Value> {
 }
 
 fn text<'a>(line: &'a Value, key: &str) -> &'a str {
-    line[key].as_str().unwrap_or_else(|| panic!("{key} is no text in {line}"))
+    line[key].as_str().unwrap_or_else(|| panic!("{key} is not a string in {line}"))
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub(super) struct LimitedDelay {
 impl HotLoopLimiter {
     /// Returns the delay for `key`, which requested a requeue after `delay`.
     pub(super) fn limit(&self, key: &ObjectKey, delay: Duration) -> LimitedDelay {
-        // A longer delay is no hot loop: the reconcile paces itself.
+        // A reconcile with a longer delay is not a hot loop: it paces itself.
         if delay >= SHORT_REQUEUE_DELAY {
             self.reset(key);
             return LimitedDelay { delay, reported_requeues: None };

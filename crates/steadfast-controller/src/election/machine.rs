@@ -425,7 +425,7 @@ impl ElectionMachine {
             LeaseKnowledge::Lease(previous) => Some(previous),
             LeaseKnowledge::Unread | LeaseKnowledge::Missing { .. } => None,
         };
-        // Compared by content, not by version: a change of labels or managed fields is no renewal.
+        // Compared by content, not by version: a change of labels or managed fields does not renew the lease.
         let same_record = previous.filter(|previous| {
             record::uid(&previous.lease) == record::uid(&lease) && previous.lease.spec == lease.spec
         });

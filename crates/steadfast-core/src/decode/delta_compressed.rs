@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(family("web-7d4b9c6f5-x2x9k"), family("web-5c8d7f9b4-b8wzl"), "a roll-out changes little");
         assert_eq!(family("db-0"), family("db-1"));
         assert_ne!(family("web-7d4b9c6f5-x2x9k"), family("db-7d4b9c6f5-x2x9k"));
-        assert_ne!(family("web-front-1"), family("web-back-1"), "a word is no hash");
+        assert_ne!(family("web-front-1"), family("web-back-1"), "a word is not a hash");
         assert_ne!(family("web"), super::family(&ObjectKey::namespaced("other", "web")));
     }
 

@@ -65,7 +65,7 @@ impl BookmarkInterval {
         (self.period, self.known_intervals, self.last_bookmark) = (self.period.max(self.default_period), 0, None);
     }
 
-    /// Records a bookmark. A bookmark whose version does not rise is no evidence about the server's store, and does not
+    /// Records a bookmark. A bookmark whose version does not rise proves nothing about the server's store, and does not
     /// count.
     pub(super) fn bookmark(&mut self, now: Instant, version: &ResourceVersion) {
         self.record_any_bookmark();

@@ -392,7 +392,7 @@ impl DeltaList {
     /// Abandons the delta relist, which counts as a failed list. The next list is full, unless a
     /// full list would have failed in the same way.
     fn abandon_and_wait(&self, now: Instant, failure: &Failure, settings: &ReflectorSettings) -> Effects {
-        // Without a response head, the failure is no evidence against the method.
+        // Without a response head, the failure does not show that the method fails.
         let is_unanswered = failure.kind == FailureKind::Unreachable && !self.has_head;
         let keeps_method = (failure.requests_delay() || is_unanswered) && self.delayed_since.is_none();
         let delay = failure.retry_after.unwrap_or_default().min(MAX_RETRY_AFTER) + settings.list_stall_timeout;

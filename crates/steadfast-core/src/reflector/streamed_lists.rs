@@ -3,7 +3,7 @@
 //! A server may reject streamed lists, treat streamed lists as plain watches, or be behind a proxy that ends long
 //! streams early. In these cases, pages replace streams. In JSON, streams are only tried if the settings require
 //! streams, since a stream costs a server more than pages. A stream counts as not working only after pages have
-//! succeeded. A selector that no server accepts, or a missing resource, is no evidence against streams. The result is
+//! succeeded. A selector that no server accepts, or a missing resource, does not show that streams fail. The result is
 //! remembered for a limited time.
 
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl StreamedLists {
     /// rejected. `plan` receives the form of the next list.
     pub(super) fn failed(&mut self, failure: &Failure, opened: bool, plan: &mut ListPlan) -> bool {
         let is_evidence = match failure.kind {
-            // Without a response head, an unreachable server is no evidence against streams.
+            // Without a response head, an unreachable server does not show that streams fail.
             FailureKind::Unreachable => opened,
             FailureKind::Busy => !failure.requests_delay(),
             FailureKind::Unreadable => true,

@@ -166,7 +166,7 @@ impl Watch {
         match (failure.kind, self.opened_at) {
             (FailureKind::Unreachable, None) => now >= self.requested_at + settings.list_stall_timeout,
             (FailureKind::Unreachable, Some(opened_at)) => now.since(opened_at) < settings.min_watch_duration,
-            // Each request obtains credentials again, so expired credentials are no evidence about watches.
+            // Each request obtains credentials again, so expired credentials do not show that watches fail.
             _ => failure.code != 401,
         }
     }

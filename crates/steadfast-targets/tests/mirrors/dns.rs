@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn record(line: &str) -> Result<DnsRecord> {
     let mut words = line.splitn(4, ' ');
-    let mut word = || words.next().ok_or_else(|| format!("{line:?} is no record"));
+    let mut word = || words.next().ok_or_else(|| format!("{line:?} is not a record"));
     let (name, ttl, kind) = (word()?, word()?.parse()?, word()?);
     Ok(DnsRecord { name: format!("{name}.example.org"), ttl, data: RecordData::read(kind, word()?)? })
 }

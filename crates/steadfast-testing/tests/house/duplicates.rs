@@ -88,7 +88,7 @@ fn public_type_names_occur_once_in_workspace() {
             modules.all.iter().flat_map(|module| &module.types).map(String::as_str).collect();
         for path in surface(&modules, 0, "") {
             let name = path.rsplit("::").next().unwrap_or_default();
-            // A re-export of another crate's type is no second name.
+            // A re-export of another crate's type does not count as a second name.
             if own_types.contains(name) {
                 crates.entry(name.to_owned()).or_default().insert(package.clone());
             }

@@ -26,7 +26,7 @@ pub(super) fn complete_identity(object: &mut Value, target: &WriteTarget) -> Res
         if fields.get(key).is_some_and(|value| !value.is_null() && !value.is_string()) {
             return Err(Status::bad_request(format_args!(
                 "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: \
-                 {key} is no text",
+                 {key} is not a string",
                 resource.kind
             )));
         }

@@ -113,7 +113,7 @@ fn rejected_haproxy_entry_affects_only_itself() {
         pod["status"]["conditions"] = json!([]);
         fixture.clusters[0].create(&pod).expect("a pod");
     }
-    fixture.log_event("pods of the tenant are no possible servers");
+    fixture.log_event("pods of the tenant cannot be servers");
     roll_and_check(fixture, web);
 }
 

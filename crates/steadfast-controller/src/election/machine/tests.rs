@@ -217,7 +217,7 @@ fn renewal_always_changes_the_record() {
     let before = server.lease.clone().and_then(|lease| lease.spec);
     let step = a.step(at(2.0), wall(0));
     a.record_write(server.respond(&step), at(2.0), at(2.0), 0.0);
-    assert_ne!(server.lease.and_then(|lease| lease.spec), before, "an unchanged record is no write and no renewal");
+    assert_ne!(server.lease.and_then(|lease| lease.spec), before, "an unchanged record is neither written nor renewed");
 }
 
 #[test]
