@@ -428,8 +428,7 @@ impl<T> Drop for WaitingWorker<'_, T> {
 /// Key in processing, until this value is dropped. Dereferences to the key.
 ///
 /// A plain drop reports no outcome, like client-go's `Done`. [`finish`](Self::finish) corresponds to `Forget` and
-/// `Done`,
-/// [`retry`](Self::retry) to `AddRateLimited` and `Done`.
+/// `Done`, [`retry`](Self::retry) to `AddRateLimited` and `Done`.
 #[must_use = "the work on the key ends when this is dropped"]
 pub struct Work<T: Clone + Eq + Hash> {
     queue: Workqueue<T>,

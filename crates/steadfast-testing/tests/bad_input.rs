@@ -198,7 +198,12 @@ async fn foreign_certificate_is_rejected_with_advice() -> Result<(), TestError> 
     let mut config = kube_config(&other_server).await?;
     config.cluster_url = server.url(0).parse()?;
     let (informer, notes) = informer::<Secret>(&Connection::new(config)?, &(), true)?;
-    assert_reports_fault(&informer, &notes, &["no TLS with", "check certificate-authority in the kubeconfig"]).await;
+    assert_reports_fault(
+        &informer,
+        &notes,
+        &["the TLS handshake with", "check certificate-authority in the kubeconfig"],
+    )
+    .await;
     assert_eq!(server.requests().len(), 0, "the server received no request, and no token");
     assert_recovers(&secrets_informer(&server).await?.0, 2).await
 }

@@ -216,7 +216,7 @@ impl InformerFactory {
     /// let informers = InformerFactory::new(connection).with_default_scope(Scope::namespace("shop"));
     /// let pods = informers.informer::<Pod>(Scope::all().labels("app=web"))?;
     /// assert_eq!(pods.scope(), &Scope::namespace("shop").labels("app=web"));
-    /// // A namespace of its own replaces that of the default.
+    /// // A requested namespace takes precedence over the default.
     /// let settings = informers.informer::<ConfigMap>(Scope::namespace("infrastructure"))?;
     /// # Ok(())
     /// # }
@@ -615,7 +615,8 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
         self
     }
 
-    /// Sets the name of the informer in log lines, messages and metrics. Defaults to the resource and the scope alone.
+    /// Sets the name of the informer in log lines, messages and metrics. Without a name, they contain only the resource
+    /// and the scope.
     ///
     /// The name becomes the value of the metric label `informer_name`. Requests that share an informer keep the name of
     /// the first one.
@@ -635,7 +636,8 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     ///
     /// The transform delays only the changes of this informer. An object on which the transform panics is tainted.
     ///
-    /// Requests with the same function share one informer. A closure that captures a value equals no other closure.
+    /// Requests with the same function share one informer. Two closures that capture values never count as the same
+    /// function.
     pub fn transform<F: Fn(K) -> K + Send + Sync + 'static>(mut self, transform: F) -> Self {
         self.settings.transform = Some(TransformId::of::<F>());
         self.transform = Some(Arc::new(transform));

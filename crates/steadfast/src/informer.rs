@@ -44,7 +44,7 @@ pub(crate) const PROOF_DELAY: Duration = Duration::from_secs(1);
 /// pods.wait_for_sync(Duration::from_secs(30)).await?;
 ///
 /// let web = pods.lister()?.get("shop", "web-0")?;
-/// // The freshness states whether the cache may be incomplete, since when, and reason.
+/// // The freshness states whether the cache may be incomplete, since when and why.
 /// println!("web-0 exists: {}; {}", web.is_some(), pods.freshness());
 /// # Ok(())
 /// # }
@@ -168,7 +168,7 @@ impl<K: Cacheable> Informer<K> {
         self.shared().freshness()
     }
 
-    /// Returns true after the first complete list is in the cache, and never false again.
+    /// Returns true once the first complete list is in the cache. From then on, the result stays true.
     ///
     /// For the current state of the cache see [`freshness`](Self::freshness).
     pub fn has_synced(&self) -> bool {
@@ -257,8 +257,7 @@ impl<K: Cacheable> Informer<K> {
         self.wait_until(deadline, |shared| shared.is_synced().then_some(())).await.map_err(|_| self.not_synced())
     }
 
-    /// Waits for at most 30 s until the cache contains `written` or a later state of its resource. Later reads see that
-    /// write.
+    /// Waits for at most 30 s until the cache has reached the version of `written`. Later reads see that write.
     ///
     /// If the server returns no versions in its lists, the wait ends with the next list.
     ///

@@ -91,7 +91,7 @@ impl<K: Cacheable> Lister<K> {
     /// let web = steadfast::parse_selector("app=web,tier in (a,b),!legacy")?;
     /// println!("{} in all, {} in shop", lister.select(&web).len(), lister.select_in("shop", &web).len());
     ///
-    /// // Without a copy of anything:
+    /// // Iterates without copying objects:
     /// let snapshot = lister.snapshot();
     /// let hosts = snapshot.select(Some("shop"), &web).filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref());
     /// println!("{hosts:?}", hosts = hosts.collect::<Vec<&str>>());

@@ -218,8 +218,8 @@ impl<K: Cacheable> MultiNamespaceInformer<K> {
         }
     }
 
-    /// Waits for at most 30 s until the cache contains `written` or a later state of its resource, like
-    /// [`Informer::wait_for`]. Returns immediately for an object of another namespace.
+    /// Waits for at most 30 s until the cache has reached the version of `written`, like [`Informer::wait_for`].
+    /// Returns immediately for an object of another namespace.
     ///
     /// # Errors
     ///

@@ -195,7 +195,7 @@ impl<K> std::fmt::Debug for Registration<K> {
 }
 
 impl<K: Send + Sync + 'static> Registration<K> {
-    /// Returns true after the handler has returned from every object of its initial view.
+    /// Returns true after the handler's calls for all initial objects have returned.
     pub fn has_synced(&self) -> bool {
         self.runner.is_synced()
     }
@@ -224,9 +224,9 @@ impl<K: Send + Sync + 'static> Registration<K> {
     /// Returns the number of undelivered events. There is no timeout: a call that never returns blocks this future
     /// forever. Dropping the future does not undo the removal.
     ///
-    /// From within a call of the same handler, the method does not wait for that call, nor for other calls that wait
-    /// here. A handler without concurrency therefore returns immediately. A call must not wait for another task that
-    /// waits here: the two would deadlock.
+    /// A call of the same handler may use this method. The method then does not wait for that call, nor for other calls
+    /// of the handler that are in this method. Without concurrency, it returns immediately. A call must not wait for
+    /// another task that is in this method: the two would deadlock.
     pub async fn remove_and_wait(&self) -> usize {
         let undelivered = self.runner.remove_and_wait().await;
         self.call_releases();

@@ -90,7 +90,7 @@ fn untrusted_server_certificate_is_reported() {
         &kubeconfig_of_other.replace(&server_line(&kubeconfig_of_other), &server_line(&kubeconfig_of_server)),
     );
     let output = steadfast(&["watch", "pods", "--kubeconfig", &mixed_kubeconfig]);
-    assert_fails(&output, 3, &["no TLS with 127.0.0.1", "certificate-authority"]);
+    assert_fails(&output, 3, &["the TLS handshake with 127.0.0.1", "certificate-authority"]);
 }
 
 #[test]

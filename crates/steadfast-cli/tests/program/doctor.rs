@@ -165,7 +165,7 @@ async fn untrusted_or_frozen_server_is_found() {
     let text = server.kubeconfig().replace(&authority(&server), &authority(&other));
     assert_ne!(text, server.kubeconfig());
     let diagnosis = diagnose(&temp_file("doctor-untrusted.kubeconfig", &text), &[]).await;
-    assert_finding(diagnosis.only("failure", "response"), "no TLS with", "certificates");
+    assert_finding(diagnosis.only("failure", "response"), "the TLS handshake with", "certificates");
     assert_eq!(diagnosis.code, Some(1));
 
     server.faults().freeze(true);

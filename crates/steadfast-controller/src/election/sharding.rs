@@ -316,8 +316,7 @@ pub struct KeyGuard {
 
 impl KeyGuard {
     /// Returns a client whose requests are sent while the key belongs to this replica, or not at all. The guarantees
-    /// match
-    /// [`Leader::client`](super::Leader::client).
+    /// match [`Leader::client`](super::Leader::client).
     pub fn client(&self) -> kube::Client {
         self.term.client.clone()
     }

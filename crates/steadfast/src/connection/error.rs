@@ -64,7 +64,7 @@ pub enum ConnectError {
         detail: String,
     },
     /// The operating system cannot start a thread.
-    #[error("no threads for the connection: {0}; raise the limit of threads")]
+    #[error("cannot start a thread for the connection: {0}; raise the limit of threads")]
     Threads(#[source] io::Error),
 }
 

@@ -42,7 +42,7 @@ pub enum TransportError {
         waited: Duration,
     },
     /// The TLS handshake failed.
-    #[error("no TLS with {peer}: {source}; {advice}")]
+    #[error("the TLS handshake with {peer} failed: {source}; {advice}")]
     Tls {
         /// Server.
         peer: String,

@@ -53,8 +53,8 @@ struct UnansweredRequests {
     last_abandoned: Option<Instant>,
 }
 
-/// A request in flight on a connection with a fence. A request that is dropped before its response counts as
-/// unanswered.
+/// A request in flight on a connection with a fence. A request that is dropped before its response counts as a request
+/// without a response.
 pub(super) struct FencedRequest {
     fence: Fence,
     is_settled: bool,

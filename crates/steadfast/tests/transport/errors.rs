@@ -63,7 +63,7 @@ async fn tls_mismatch_is_reported() {
     config.cluster_url = plain.url(0).replace("http:", "https:").parse().expect("a URL");
     let error =
         body_text(&Connection::new(config).expect("a connection"), get_request(PODS)).await.expect_err("no TLS");
-    assert!(error.to_string().contains("no TLS with"), "{error}");
+    assert!(error.to_string().contains("the TLS handshake with"), "{error}");
 
     let tls = ApiServer::builder().tls(true).start().await.expect("a server");
     let mut config = crate::fixture::config(&tls).await;

@@ -12,10 +12,10 @@
 //!    election, the fence enforces this.
 //!
 //! **A claim is withdrawn only after the member stopped acting on the key.** Before the first write without the claim,
-//! all guards of the key have ended or its fence is closed. The server has also processed or discarded all unanswered
-//! requests by then. The same holds before a release. Other members delete a lease only if its record did not change
-//! for its duration, and only at that version. A late renewal then conflicts, and all earlier requests have arrived, as
-//! in an election.
+//! all guards of the key have ended or its fence is closed. The server has also processed or discarded all requests
+//! without a response by then. The same holds before a release. Other members delete a lease only if its record did not
+//! change for its duration, and only at that version. A late renewal then conflicts, and all earlier requests have
+//! arrived, as in an election.
 //!
 //! **So two members never act on one key at the same time.** Assume that `a` and `b` both act. Both claims were written
 //! before, and both are valid, because no claim is withdrawn and no lease deleted during the action. One claim was
