@@ -125,7 +125,7 @@ pub(crate) struct WatchArgs {
     #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text")]
     pub(crate) output: OutputFormat,
 
-    /// Print each changed value below its line, complete.
+    /// Print each changed value in full, below its line.
     #[arg(long)]
     pub(crate) diff: bool,
 
@@ -160,14 +160,14 @@ pub(crate) struct WatchArgs {
     #[arg(long, value_name = "N|TIME|CONDITION")]
     pub(crate) until: Vec<Until>,
 
-    /// First print the changes of this time before the start: facts whose time is recorded in an object or in an
-    /// Event, marked as reconstructed, and then exact changes as far back as a watch can start. With `--related`, the
-    /// history of the related objects follows the tree.
+    /// First print the changes within this time before the start. Facts whose time is recorded in an object or in an
+    /// Event come first, marked as reconstructed. Exact changes follow, as far back as a watch can start. With
+    /// `--related`, the history of the related objects follows the tree.
     #[arg(long, value_name = "TIME", value_parser = since)]
     pub(crate) since: Option<Duration>,
 
-    /// Print the logs of the containers of the watched pods too, also of those of `--related`. Logs of existing pods start
-    /// now, or with `--since` at that time.
+    /// Also print the logs of the containers of the watched pods, including the pods of `--related`. Logs of existing pods
+    /// start now, or with `--since` at that time.
     #[arg(long)]
     pub(crate) logs: bool,
 
@@ -212,8 +212,8 @@ the object, and the field manager. Updates of versions, heartbeats and timestamp
 interruption shows the number of changes during it, and Ctrl-C the number of all changes. A deletion is `observed` if the \
 server sent it, and `inferred` if a complete list no longer contained the object. Up to 1024 events may be pending for \
 output, one line for each change. Beyond this limit, changes of an object are merged into one line, marked `(3 changes)`; an object that was added \
-and deleted while pending is not printed. Doubts about freshness go to standard error: the lines before may be incomplete \
-until the line `fresh again`.
+and deleted while pending is not printed. Doubts about freshness are printed on standard error. From a doubt until \
+the line `fresh again`, the printed changes may be incomplete.
 
 With -o json, a line is printed at the start and at the end of a doubt. Lines after the end are changes after the doubt:
   {\"time\":…,\"type\":\"Freshness\",\"resource\":\"pods\",\"namespace\":\"shop\",\"state\":\"Stale\",\"why\":…,\"doubtSeconds\":58.1}
@@ -274,7 +274,7 @@ pub(crate) struct TopArgs {
 const TOP_HELP: &str = "\
 Keys: Tab shows the next resource, `:KIND` another one, `/TEXT` filters, s sorts, Enter opens the recent changes of an object, \
 y its YAML, e its events, l the logs of a pod. ? shows all keys, and q quits. The last line shows whether the table is fresh, \
-and the time since the cache was last confirmed to be current. A resource is watched when its tab is shown for the first time. Values of Secrets are hidden.
+and the time since the cache was last confirmed to be current. The watch of a resource starts when its tab is shown for the first time. Values of Secrets are hidden.
 
 Examples:
   steadfast top
@@ -335,8 +335,8 @@ fn pause(text: &str) -> Result<Duration, String> {
 
 const DOCTOR_HELP: &str = "\
 Each finding has a severity (ok, not checked, warning, failure), a subject, its effect on informers, and a remedy. All \
-requests are reads or reviews, with deadlines and limits: a few for each resource, and at most 100 objects of each. Sizes \
-and memory are estimates from these objects. Secrets are neither requested, unless they are named, nor printed.
+requests are reads or access reviews, with deadlines and limits: a few for each resource, and at most 100 objects of each. Sizes \
+and memory are estimates from these objects. Secrets are requested only if they are named, and never printed.
 
 This command checks the network path, the API servers and the permissions of informers. It does not check workloads and \
 their manifests.
