@@ -9,7 +9,7 @@ const NODE_CAPACITY: usize = 11;
 /// Number of entries that remain in a node after a split, if the entries are inserted in ascending order.
 const ENTRIES_AFTER_SPLIT: usize = 7;
 
-/// Memory of a node besides its entries.
+/// Memory that a node uses in addition to its entries.
 const NODE_HEADER_BYTES: usize = 16;
 
 /// Maximum memory that serde allocates in advance for a reported number of elements.
