@@ -25,8 +25,8 @@ fn watcher_of<K: Cacheable + Resource + Clone>(
     mut watch: Watch<K>,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send {
     let started = async move {
-        // The initial objects are forwarded together. If an object is deleted before then, the receiver gets no event
-        // for it.
+        // The initial objects are collected, and forwarded together after the sync. If an object is deleted before the
+        // sync, the receiver gets no event for it.
         let mut first = BTreeMap::new();
         let mut synced = Box::pin(watch.until_synced());
         loop {

@@ -7,9 +7,9 @@
 //! | `until VERSION` | waits until the handler has seen the version | time since the first event, and CPU time |
 //! | `stall`, `go-on` | blocks or unblocks its handler | |
 //! | `arm` | resets the counters | |
-//! | `reached VERSION` | like `until`, counted from `arm` | as `until` |
+//! | `reached VERSION` | as `until`, but measures from the last `arm` | as `until` |
 //! | `fields` | reads one field of every object's spec | duration |
-//! | `visit ORDER READS` | reads one field of `all` objects in passes, of random objects among a fixed hundredth (`hot`), or of random objects (`random`) | processor time, memory |
+//! | `visit ORDER READS` | reads one field of at least READS objects; ORDER is `all` (passes over all objects), `hot` (random objects of a fixed 1 %) or `random` (random objects) | processor time, memory |
 //! | `checksum` | | checksum and number of all objects |
 //! | `processor` | | processor time so far |
 //! | `kept` | waits until the whole cache is in the file of `--checkpoint` | number of written bytes |

@@ -1,5 +1,5 @@
-//! Cost of a thread between a socket and the reader of its events. The library avoids this cost: in its executor,
-//! sockets and informers share a thread.
+//! Cost of a thread switch between a socket and the task that processes its events. The library avoids this cost: in
+//! its executor, sockets and informers share a thread.
 //!
 //! A writer sends event-sized records over TCP. The variants process the records
 //!

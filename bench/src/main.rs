@@ -8,7 +8,7 @@
 //! | `duplicates` | a naive controller with lagging watches, with each of the Rust libraries |
 //! | `rejected` | a controller with one rejected source, with each of the Rust libraries |
 //! | `reconciles` | the controllers of all three libraries |
-//! | `handover` | the cost of a thread between a socket and its reader |
+//! | `handover` | the cost of a thread switch between a socket and the task that processes its data |
 //! | `median` | median of a figure over several runs |
 //! | `run` | the whole benchmark: builds the programs, runs the rounds, writes tables, JSON and pictures |
 //!
@@ -32,7 +32,7 @@ use clap::Parser;
 
 use bench_error::BenchError;
 
-/// Compares Steadfast with its peers, on the same bytes, in one run
+/// Compares Steadfast with kube-runtime and client-go, on the same bytes, in one run
 #[derive(Parser)]
 #[command(version)]
 enum Command {
@@ -49,14 +49,14 @@ enum Command {
     /// Restarts programs, and measures the time until their cache is complete and the cost for the server; from the
     /// repository's root
     Restart(run::RestartArgs),
-    /// Counts the children that a naive controller creates above the required number, with lagging watches, with
-    /// Steadfast and with kube-runtime
+    /// Counts the surplus children that a naive controller creates if its watches lag, for Steadfast and for
+    /// kube-runtime
     Duplicates(duplicates::DuplicatesArgs),
-    /// Measures the delay of reconciles next to a permanently rejected source, with Steadfast and with kube-runtime
+    /// Measures the delay of reconciles while the server rejects one source, for Steadfast and for kube-runtime
     Rejected(rejected::RejectedArgs),
     /// Compares controllers: reconciles per second, their cost, delay of a change; from the repository's root
     Reconciles(reconciles::ReconcilesArgs),
-    /// Measures the cost of a thread between a socket and its reader
+    /// Measures the cost of a thread switch between a socket and the task that processes its data
     Handover(handover::HandoverArgs),
     /// Serves generated data
     #[command(hide = true)]

@@ -1,11 +1,11 @@
 //! Comparison of controllers: reconciles per second, the cost of each, the memory, and the delay from a change to its
 //! reconcile. In most rows, the reconciles do nothing or only wait; in one row, they write.
 //!
-//! Each controller is a separate program without code of another library, with its own embedded server and the same
-//! objects. The controllers write equal values, so on a shared server the writes of the second controller would change
-//! nothing. Except in the row with writes, keys are enqueued within the process, so that the server is not measured.
-//! Threads that run reconciles enqueue the keys. A single key is also enqueued from another thread, as with a change
-//! that is read from a connection.
+//! Each controller is a separate program, which contains no code of another library. It has its own embedded server
+//! with the same objects. The controllers write equal values, so on a shared server the writes of the second controller
+//! would change nothing. Except in the row with writes, keys are enqueued within the process, so that the server is not
+//! measured. The threads that run the reconciles enqueue the keys. One more row measures a single key that another
+//! thread enqueues, like the thread that reads changes from a connection.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -45,10 +45,10 @@ pub(crate) struct ReconcilesArgs {
     /// Runs only the rows whose title contains one of these texts, for example `written`
     #[arg(long, value_delimiter = ',')]
     rows: Vec<String>,
-    /// Number of runs per row of throughput, in turn with the other programs; the table shows medians
+    /// Number of runs per throughput row; the programs run in turn, and the table shows medians
     #[arg(long, default_value_t = 1)]
     runs: usize,
-    /// A `controller-steadfast` of an earlier commit, for one more line per row
+    /// `controller-steadfast` of an earlier commit, measured as a further program in each row
     #[arg(long)]
     earlier: Option<PathBuf>,
     /// Folder of programs and files
@@ -137,8 +137,8 @@ fn phase_field(responses: &[Value], phase: &str, field: &str) -> Option<f64> {
 
 /// Returns the reconciles per second, the cost of each, and the memory: the median of each figure over `runs`.
 fn throughput_cells(runs: &[Vec<Value>]) -> String {
-    // If reconciles write, the writes count: their number is equal for each controller, while the number of reconciles
-    // differs.
+    // If the reconciles write, the figures are per write. All controllers make the same number of writes, but not the
+    // same number of reconciles.
     let reconcile_count = |run: &[Value]| {
         let written = phase_field(run, "calls", "writes").filter(|written| *written > 0.0);
         written.or_else(|| phase_field(run, "calls", "calls")).unwrap_or_default()
@@ -169,7 +169,8 @@ fn median_and_range(runs: &[Vec<Value>], field: &str) -> String {
     }
 }
 
-/// Builds the programs with the settings of this one: for controller-runtime, Steadfast and kube-runtime.
+/// Builds the programs for controller-runtime, Steadfast and kube-runtime. The Rust programs have the build profile of
+/// this program.
 async fn build_programs(out: &Path) -> Result<[PathBuf; 3], BenchError> {
     let go_program = out.join("bench-go");
     let mut build = Command::new("go");

@@ -1,4 +1,4 @@
-//! Run of the operator: waits for the leadership, reconciles as the leader, and shuts down.
+//! Main function of the operator: waits until this process leads, reconciles, and shuts down.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use steadfast_controller::{
 use super::http::Metrics;
 use super::site::{Context, Site, reconcile};
 
-/// Timeout of the shutdown, used twice: in total less than the 30 seconds that a kubelet grants.
+/// Timeout of each of the two steps of the shutdown. Together they take less than the 30 seconds that a kubelet grants.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) async fn operate(

@@ -1,5 +1,5 @@
-//! Tests of the operator with a fault at each request: the final state is the same, and the requests match the
-//! manifests.
+//! Tests of the operator with a fault at each request. The final state must be the same as without a fault, and the
+//! role in the manifests must allow exactly the sent requests.
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -32,12 +32,13 @@ const MANIFESTS: [(&str, &str); 3] = [
 /// Namespace of the operator in a run. The sites are in another namespace.
 const HOME: &str = "default";
 
-/// Requests that a run need not contain. The operator reads a site again only if another client wrote it between the
-/// operator's read and its finalizer. A patch counts a repeated event, but here each event names a different page.
+/// Requests that may be absent from all runs. The operator reads a site again only if another client wrote the site
+/// before the operator added its finalizer. The recorder patches only repeated events, and here each event names a
+/// different page.
 const OPTIONAL_REQUESTS: [(&str, &str, &str); 2] =
     [("shop.example", "sites", "get"), ("events.k8s.io", "events", "patch")];
 
-/// One process of the operator.
+/// Runs one process of the operator.
 async fn process(connection: Connection) -> Ended {
     operate(&InformerFactory::new(&connection), &Metrics::default(), pending()).await
 }
@@ -105,7 +106,7 @@ static SWEEP: LazyLock<Result<(Report, BTreeSet<Request>), String>> = LazyLock::
         server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shops" } }))?;
         Ok(())
     };
-    // Without a fault, the operator never waits for half a minute.
+    // After 30 s without a write, the operator counts as finished. Without a fault, it never waits that long.
     let sweep = Sweep::new(process, scenario).repeats(2).quiet(Duration::from_secs(30)).prepare(define);
     let sweep = sweep.invariant("requests are recorded", note);
     let report = sweep.run().map_err(|error| error.to_string())?;

@@ -33,7 +33,7 @@ pub(crate) async fn main() -> Result {
     exercise_pool(&server).await?;
     drop(stop);
     running.await??;
-    println!("with Steadfast too");
+    println!("with Steadfast, the pool reaches its size, too");
     Ok(())
 }
 

@@ -1,8 +1,8 @@
 //! Shared parts of the benchmark programs for controllers: arguments, reconciles and output. Each program has one
 //! controller.
 //!
-//! A separate program for each controller contains no code of another library, like the program of a user. This matters
-//! for the memory, since most memory of such a program is pages of its own file.
+//! Each controller is a separate program, so that it contains no code of another library, like the program of a user.
+//! This affects the measured memory: most memory of such a program consists of pages of its executable file.
 
 mod controller_under_test;
 mod quantiles;

@@ -1,4 +1,4 @@
-//! Durations as JSON.
+//! Quantiles of durations, as JSON.
 
 use serde_json::{Value, json};
 

@@ -17,7 +17,7 @@ pub(super) fn reset_peak() -> Result<(), BenchError> {
 /// Number of gets of each kind between two checks of the time limit. One list of a namespace follows them.
 const GETS_PER_BATCH: usize = 1000;
 
-/// Number of gets of which one is timed, because reading the clock costs as much as a get.
+/// One of this number of gets is timed, because reading the clock costs as much as a get.
 const GETS_PER_TIMED_GET: usize = 16;
 
 /// Gets objects in a fixed order for a while, alternating between names and prepared keys, and lists a namespace from
@@ -65,7 +65,7 @@ pub(super) fn measure_reads(cache: &dyn ClientCache, limit: Duration) -> Value {
     })
 }
 
-/// Number of objects of which the order `hot` reads one.
+/// The order `hot` reads one of this number of objects.
 const HOT_OBJECT_STRIDE: usize = 100;
 
 /// Reads one field of an object, `reads` times. In the order `all`, each pass lists all objects, reads them and drops

@@ -38,7 +38,7 @@ const MEMORY_LIMIT_FACTOR: f64 = 1.2;
 /// Bytes that are added to the limit.
 const MEMORY_LIMIT_EXTRA_BYTES: f64 = 32e6;
 
-/// Number of objects of which one changes before the relist.
+/// One of this number of objects changes before the relist.
 const OBJECTS_PER_CHANGED_OBJECT: usize = 100;
 
 /// Time for memory to settle before a measurement.
@@ -160,7 +160,7 @@ impl ControlGroup {
                 continue;
             }
             let group = Self { folder: root.join(&name), files };
-            // The kernel must have created this file. Writing a new file would not set a limit.
+            // If the kernel did not create this file, the write would create an ordinary file, which limits nothing.
             let file = group.folder.join(files.limit);
             if file.exists() && std::fs::write(file, limit.to_string()).is_ok() {
                 return Ok(group);

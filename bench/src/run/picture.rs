@@ -1,5 +1,5 @@
-//! Bar charts, one file for each of the main measurements. The title of a chart states whether higher or lower values
-//! are better. Shorter recovery times are better.
+//! Bar charts, one file for each of the main measurements. The title of a chart states if longer or shorter bars are
+//! better. The chart of recovery times has no such title: shorter bars are better.
 
 use std::fmt::Write;
 use std::path::Path;

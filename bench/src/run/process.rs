@@ -1,4 +1,4 @@
-//! A client or the server as a process with line-based requests and responses.
+//! Child process of the benchmark, a client or the server. Requests and responses are lines.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -92,7 +92,8 @@ pub(super) async fn run_command(mut command: Command, description: &str) -> Resu
     if status.success() { Ok(()) } else { Err(format!("{description}: {status}").into()) }
 }
 
-/// Sends a command to the replaying server at `address`, and returns the resource version after the command.
+/// Sends a command to the replaying server at `address`, and returns the number in its response. The number is a
+/// resource version, unless the command requests another value, such as `checksum`.
 pub(super) async fn send_control(address: &str, command: &str) -> Result<u64, BenchError> {
     let mut socket = TcpStream::connect(address).await?;
     socket.write_all(format!("{command}\n").as_bytes()).await?;

@@ -24,7 +24,7 @@ const LATENCY_CHANGES_PER_SECOND: usize = 1_000;
 const READ_WRITES_PER_SECOND: usize = 20_000;
 /// Duration of the reads.
 const READ_SECONDS: usize = 2;
-/// Number of objects of which one changes before a relist.
+/// One of this number of objects changes before a relist.
 const OBJECTS_PER_CHANGED_OBJECT: usize = 100;
 /// Number of objects from which on there are fewer rounds.
 const LARGE_SIZE: usize = 100_000;

@@ -20,7 +20,7 @@ const INITIAL_VERSION: u64 = 1_000_000_000;
 /// Distance between the indexes of two objects that change one after the other.
 const INDEX_STRIDE: usize = 7919;
 
-/// Number of changes of which one is a deletion, if deletions are enabled.
+/// One of this number of changes is a deletion, if deletions are enabled.
 const CHANGES_PER_DELETION: usize = 8;
 
 /// Maximum number of recorded changes.

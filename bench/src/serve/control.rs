@@ -2,7 +2,7 @@
 //!
 //! | line | effect | response |
 //! |---|---|---|
-//! | `burst COUNT` | modifies objects | version of the last change; the same for each empty field below |
+//! | `burst COUNT` | modifies objects | version of the last change; an empty field below means this version, too |
 //! | `paced COUNT PER-SECOND` | modifies objects at regular intervals | final version |
 //! | `halt` | stops paced changes | |
 //! | `expire COUNT` | modifies objects, and expires all changes so far | |
@@ -58,7 +58,7 @@ async fn execute(socket: TcpStream, collection: Arc<Collection>) {
         Some(&"halt") => collection.halt(),
         Some(&"lists") => collection.served.lists(),
         Some(&"bytes") => collection.served.bytes(),
-        // The kernel always reports this for the own process.
+        // The kernel always reports the CPU time of the calling process.
         Some(&"processor") => (processor_time().unwrap_or_default() * 1e6) as u64,
         Some(&"paced") => {
             let (count, per_second) = (number(1), number(2).max(1));

@@ -32,7 +32,7 @@ impl Faults {
     /// Panics if the replica does not exist.
     #[must_use]
     pub fn replica(&self, replica: usize) -> Self {
-        assert!(replica < self.cluster.replicas.len(), "there is no replica {replica}");
+        assert!(replica < self.cluster.replicas.len(), "replica {replica} does not exist");
         Self { cluster: Arc::clone(&self.cluster), replica: Some(replica) }
     }
 

@@ -56,7 +56,7 @@ pub enum CelErrorKind {
     IndexOutOfRange,
     /// An operator or a function without a definition for these types.
     NoSuchOverload {
-        /// Operator or function, operators as in `_+_`.
+        /// Name of the function, or of the operator in the form `_+_`.
         function: String,
         /// Names of the argument types.
         types: Vec<&'static str>,

@@ -249,9 +249,9 @@ mod tests {
     fn used_and_invalid_ports_are_rejected() -> io::Result<()> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
-        let message = check_ports(port, 1).expect_err("it is taken").to_string();
+        let message = check_ports(port, 1).expect_err("the port is in use").to_string();
         assert!(message.contains(&port.to_string()) && message.contains("--port 0"), "{message}");
-        assert!(check_ports(u16::MAX, 2).expect_err("there is no such port").to_string().contains("lower"));
+        assert!(check_ports(u16::MAX, 2).expect_err("the second port is too high").to_string().contains("lower"));
         Ok(())
     }
 }

@@ -184,7 +184,7 @@ fn run_concurrently(add: fn(&Workqueue<usize>, &Clock)) {
         .map(|_| {
             let (queue, run_concurrently) = (queue.clone(), run_concurrently.clone());
             thread::spawn(move || {
-                let work = block_on(queue.next()).expect("there are two keys");
+                let work = block_on(queue.next()).expect("two keys are queued");
                 run_concurrently.fetch_add(1, Ordering::SeqCst);
                 wait_until(|| run_concurrently.load(Ordering::SeqCst) == 2);
                 work.finish();

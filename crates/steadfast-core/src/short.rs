@@ -39,7 +39,7 @@ impl<const N: usize> ShortText<N> {
 
     pub(crate) fn as_str(&self) -> &str {
         match self {
-            Self::Inline { .. } => std::str::from_utf8(self.as_bytes()).expect("it was made of a text"),
+            Self::Inline { .. } => std::str::from_utf8(self.as_bytes()).expect("the bytes of a string"),
             Self::Shared(text) => text,
         }
     }

@@ -82,8 +82,9 @@
 //!
 //! Dropping the [`IoExecutor`] closes it. From then on no task is queued. The leading thread, or the standby thread if
 //! a step is in progress, takes the reactor out of the state, drops the queued tasks without the lock, and shuts the
-//! reactor down. This does not wait for a step, which may never end. All threads end, those in a step after that step.
-//! [`BlockingPool::close`] ends the idle threads of a pool immediately. All others end after their job.
+//! reactor down. This does not wait for a step, which may never end. All threads end. A thread that is in a step ends
+//! after that step. [`BlockingPool::close`] ends the idle threads of a pool immediately. All others end after their
+//! job.
 
 mod blocking_pool;
 mod contained;

@@ -124,7 +124,7 @@ impl Expression {
     }
 }
 
-/// Returns advice that follows the description of a fault.
+/// Returns the advice that an error message contains after its description.
 fn advice(kind: &CelErrorKind) -> String {
     match kind {
         CelErrorKind::NoSuchField(_) | CelErrorKind::NoSuchKey => {

@@ -22,7 +22,7 @@
 //! served.write_all(b"answer").await?;
 //!
 //! let mut heard = Vec::new();
-//! assert!(client.read_to_end(&mut heard).await.is_err(), "it was reset");
+//! assert!(client.read_to_end(&mut heard).await.is_err(), "the connection was reset");
 //! assert_eq!(heard, b"ans");
 //! # Ok(())
 //! # }

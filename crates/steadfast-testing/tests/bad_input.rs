@@ -181,7 +181,7 @@ async fn closed_connection_is_reported_and_backed_off() -> Result<(), TestError>
     let (informer, notes) = secrets_informer(&server).await?;
     // The message depends on how far the request came before the connection was closed.
     assert_reports_fault(&informer, &notes, &["the connection "]).await;
-    // Counted before the attempts, so that an attempt between the two cannot be missing.
+    // The connections are counted first. An attempt between the two counts then raises only the limit.
     let connections = server.connections().len();
     let attempts = notes.0.lock().len() + 1;
     assert!(connections <= CONNECTIONS_PER_ATTEMPT * attempts, "{connections} connections in {attempts} attempts");
@@ -270,10 +270,10 @@ const CORRUPTIONS: [(BodyCorruption, &str); 4] = [
 async fn unreadable_list_is_reported_and_retried() -> Result<(), TestError> {
     for (corruption, cause) in CORRUPTIONS {
         for streamed in [true, false] {
-            // `Malformed` corrupts the frame of a list, so the list must be empty. A streamed list has no frame, only
-            // records.
+            // `Malformed` changes a byte in the middle of the body. In an empty list, this byte belongs to the list
+            // itself. In a longer list, it would belong to an object. A streamed list consists of objects only.
             let is_malformed = corruption == BodyCorruption::Malformed;
-            // A streamed record above the limit would make one object unknown, and not the list unreadable.
+            // In a streamed list, an oversized object makes only this object unknown. The list stays readable.
             let is_in_one_record = is_malformed || matches!(corruption, BodyCorruption::Oversized(_));
             if is_in_one_record && streamed {
                 continue;

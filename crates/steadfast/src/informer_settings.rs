@@ -60,7 +60,7 @@ impl TransformId {
     fn described(self) -> &'static str {
         match self {
             Self::Function(_) => "a function",
-            Self::Closure => "a closure that captures something",
+            Self::Closure => "a closure with captures",
         }
     }
 }
@@ -129,7 +129,7 @@ impl InformerSettings {
         let (running, requested) = match (self.transform, requested.transform) {
             (None, None) => return None,
             (Some(running), Some(requested)) if running.is(requested) => return None,
-            (Some(running), Some(_)) => (running.described(), "another one"),
+            (Some(running), Some(_)) => (running.described(), "a different transform"),
             (running, requested) => {
                 let described = |id: Option<TransformId>| id.map_or("none", TransformId::described);
                 (described(running), described(requested))

@@ -134,7 +134,7 @@ fn object(line: &Value) -> Option<(String, (String, u64))> {
     if line["namespace"] != "default" {
         return None;
     }
-    // Versions are numbers on the embedded server, so that the newest one is comparable.
+    // On the embedded server, versions are numbers, so the newest version can be determined.
     let field = |key: &str| line[key].as_str().map(str::to_owned);
     Some((field("name")?, (field("uid")?, field("version")?.parse().ok()?)))
 }

@@ -24,8 +24,7 @@ impl ContinueToken {
     pub(super) fn after(rv: i64, key: &ObjectKey, namespace: Option<&str>) -> Self {
         let all_namespaces = namespace.is_none() && !key.namespace.is_empty();
         let start_key = if all_namespaces { format!("{}/{}", key.namespace, key.name) } else { key.name.clone() };
-        // The zero byte sorts directly behind the key, so the next page starts behind the last
-        // object.
+        // The key with a zero byte is the first key after the last object, so the next page starts there.
         Self { v: TOKEN_VERSION.to_owned(), rv, start: format!("{start_key}\0") }
     }
 

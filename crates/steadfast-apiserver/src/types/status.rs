@@ -7,7 +7,8 @@ use super::table::{Field, FieldShape, ValueType, fields, type_for_kind};
 /// Maximum nesting of the structs that are completed. No status is nested deeper.
 const MAX_DEPTH: usize = 8;
 
-/// Optional fields without `omitempty` in Go. The schemas of a real server do not name them.
+/// Optional fields that Go writes even if they are zero, because they have no `omitempty`. The schemas of a real server
+/// do not contain this information.
 const WRITTEN_OPTIONAL: [(&str, &str); 6] = [
     ("apps.v1.StatefulSetStatus", "availableReplicas"),
     ("policy.v1.PodDisruptionBudgetStatus", "currentHealthy"),
@@ -25,7 +26,7 @@ pub(crate) fn complete_status(api_version: &str, kind: &str, object: &mut Value)
     }
 }
 
-/// Replaces the zero counts of a status that a real server omits by null, so that a merge patch removes them.
+/// Sets each zero count that a real server omits from a status to null, so that a merge patch removes the count.
 #[cfg(any(test, feature = "world"))]
 pub(crate) fn null_omitted_counts(api_version: &str, kind: &str, status: &mut Value) {
     let type_of_status = type_for_kind(api_version, kind).and_then(fields).and_then(|kind_fields| {

@@ -347,7 +347,7 @@ async fn finalizers_select_treatment_of_dependents() -> Outcome {
         wait(10).await;
         server.delete_named("deployments", "default", name)?;
         wait(10).await;
-        assert_eq!(server.get("deployments", "default", name).expect_err("it was deleted").code, 404);
+        assert_eq!(server.get("deployments", "default", name).expect_err("the deployment was deleted").code, 404);
     }
     // Each dependent of a foreground deletion ended before its owner.
     let last = |group: &str, plural: &str| {

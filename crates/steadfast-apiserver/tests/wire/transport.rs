@@ -28,7 +28,7 @@ async fn over_tls(server: &ApiServer, offered_protocols: &[&[u8]]) -> std::io::R
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = offered_protocols.iter().map(|protocol| protocol.to_vec()).collect();
-    let stream = TcpStream::connect(server.address(0).expect("it has sockets")).await?;
+    let stream = TcpStream::connect(server.address(0).expect("a server with sockets")).await?;
     let name = ServerName::try_from("127.0.0.1").expect("a valid address");
     TlsConnector::from(Arc::new(config)).connect(name, stream).await
 }
@@ -67,7 +67,7 @@ async fn concurrent_servers_are_independent() {
         let mut client = Client::over_tcp(server, 1).await.unwrap();
         assert_eq!(names(&client.get(CONFIG_MAPS).await.1), [format!("c{index}")]);
     }
-    assert!(started.elapsed() < Duration::from_secs(5), "it took {:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(5), "the test took {:?}", started.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

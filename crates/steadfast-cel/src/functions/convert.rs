@@ -76,7 +76,7 @@ fn int<'a>(value: &CelValue<'a>, meter: &mut Meter) -> CallResult<'a> {
     Ok(Some(CelValue::Int(match value {
         CelValue::Int(number) => *number,
         CelValue::Uint(number) => i64::try_from(*number).map_err(|_| CelErrorKind::Overflow)?,
-        // CEL rounds towards zero. NaN and infinity have no integer and overflow.
+        // CEL rounds towards zero. NaN and infinity have no integer value, so their conversion is an overflow.
         CelValue::Double(number) => exact_integer(number.trunc()).ok_or(CelErrorKind::Overflow)?,
         CelValue::String(text) => text
             .parse()

@@ -3,10 +3,10 @@
 //! Deliberate differences, which the comparison leaves out:
 //!
 //! - errors: both must fail; the causes may differ;
-//! - the order of the entries of a map, which is random there and sorted here;
+//! - the order of the entries of a map: random in the `cel` crate, and sorted in this crate;
 //! - keys and values that JSON cannot represent;
-//! - `+` of a list and a map: an error here, and a value there;
-//! - `in` over a map with a value that cannot be a key: false here, and an error there.
+//! - `+` of a list and a map: a value in the `cel` crate, and an error in this crate;
+//! - `in` over a map with a value that cannot be a key: an error in the `cel` crate, and false in this crate.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ proptest! {
             // The error of `in` may have been replaced by an error of the surrounding expression. The check therefore
             // reads the text instead of the error.
             (Ok(_), Err(_)) if text.contains(" in ") => {}
-            _ => prop_assert!(false, "{} over {}: {:?}, and there {:?}", text, object, ours, theirs),
+            _ => prop_assert!(false, "{} over {}: {:?}, and in the `cel` crate {:?}", text, object, ours, theirs),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Application of printed changes to an object, as a reader of `-o json` would do it. Independent of the difference.
+//! Application of printed changes to an object, as a reader of `-o json` would do it. Tests use it to check `diff`. The
+//! two share no code.
 
 use serde_json::{Value, json};
 

@@ -44,8 +44,8 @@ pub(crate) enum Detail {
 
 /// Returns all changes from `old` to `new`.
 ///
-/// For each list, the changes are in this order: changed and removed elements, added elements, and the order. Added
-/// elements count as appended.
+/// For each list, the changed and removed elements come first, then the added elements, and then a change of the order.
+/// An added element counts as appended to the list.
 pub(crate) fn diff<'a>(old: &'a Value, new: &'a Value, detail: Detail) -> Vec<Change<'a>> {
     let mut walk = DiffWalk { path: Path::default(), changes: Vec::new(), detail };
     walk.compare(Some(old), Some(new));
@@ -156,7 +156,7 @@ impl<'a> DiffWalk<'a> {
             new.iter().map(|(identity, element)| (identity.as_str(), *element)).collect();
         let old_by_identity: BTreeMap<&str, &Value> =
             old.iter().map(|(identity, element)| (identity.as_str(), *element)).collect();
-        // The order that results from the changes of the elements alone.
+        // The order of the elements without a change of the order: kept elements, and then added elements.
         let mut order: Vec<&Value> = Vec::new();
         for (identity, element) in &old {
             let successor = new_by_identity.get(identity.as_str()).copied();

@@ -20,12 +20,12 @@ pub(crate) struct AuditArgs {
     #[arg(value_name = "RESOURCE", value_parser = not_empty, value_delimiter = ',')]
     pub(crate) resources: Vec<String>,
 
-    /// An API server to audit: `https://10.0.0.1:6443`. Can be repeated. Defaults to each address of the server's name.
-    /// Each certificate is verified for that name.
+    /// An API server to audit: `https://10.0.0.1:6443`. Can be repeated. Defaults to all addresses of the server's host
+    /// name. The certificate of each endpoint is verified for that host name.
     #[arg(long = "endpoint", value_name = "URL", value_parser = server_url)]
     pub(crate) endpoints: Vec<Uri>,
 
-    /// Interval between two comparisons of each resource with a list, which find lost events.
+    /// Interval at which each resource is compared with a list. These comparisons find lost events.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = period)]
     pub(crate) period: Duration,
 

@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn silence_beyond_limit_is_blocked_runtime() {
         assert_eq!(check_silence(Duration::from_secs(19)), Ok(()));
-        let reason = check_silence(Duration::from_secs(21)).expect_err("it is longer than the limit");
+        let reason = check_silence(Duration::from_secs(21)).expect_err("the silence exceeds the limit");
         assert!(reason.contains("blocked for 21 s"), "{reason}");
     }
 
@@ -79,7 +79,7 @@ mod tests {
         let wait = |until: &dyn Fn() -> bool| {
             let start = Instant::now();
             while !until() {
-                assert!(start.elapsed() < Duration::from_secs(30), "it took too long");
+                assert!(start.elapsed() < Duration::from_secs(30), "the condition was not met within 30 s");
                 std::thread::sleep(Duration::from_millis(10));
             }
         };

@@ -63,7 +63,7 @@ mod tests {
 
     fn chosen_names(names: &[&str]) -> Vec<&'static str> {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        choose(&names).expect("they are there").into_iter().map(|scenario| scenario.name).collect()
+        choose(&names).expect("existing names").into_iter().map(|scenario| scenario.name).collect()
     }
 
     #[test]

@@ -173,11 +173,11 @@ mod tests {
     fn file_is_created_changed_and_removed() -> io::Result<()> {
         let folder = Folder::new("made")?;
         let path = folder.0.join("config");
-        write_text(&path, "one").expect("it is made");
+        write_text(&path, "one").expect("the file is created");
         let appended = change::<()>(&path, |text| Ok(Some(format!("{text} two"))));
-        appended.expect("it is changed");
+        appended.expect("the file is changed");
         assert_eq!((fs::read_to_string(&path)?.as_str(), folder.names()?), ("one two", vec!["config".to_owned()]));
-        change::<()>(&path, |_| Ok(None)).expect("it is taken away");
+        change::<()>(&path, |_| Ok(None)).expect("the file is removed");
         assert_eq!(folder.names()?, Vec::<String>::new());
         Ok(())
     }
@@ -202,7 +202,7 @@ mod tests {
         fs::write(&path, "old")?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
         symlink(&path, &link)?;
-        write_text(&link, "new").expect("it is changed");
+        write_text(&link, "new").expect("the file is changed");
         assert_eq!(fs::read_to_string(&path)?, "new");
         assert!(fs::symlink_metadata(&link)?.is_symlink());
         assert_eq!(fs::metadata(&path)?.permissions().mode() & 0o777, 0o600);
@@ -231,7 +231,7 @@ mod tests {
         let folder = Folder::new("locked")?;
         let path = folder.0.join("config");
         fs::write(folder.0.join("config.lock"), "")?;
-        let Err(UpdateError::Locked(lock)) = write_text(&path, "new") else { panic!("it is locked") };
+        let Err(UpdateError::Locked(lock)) = write_text(&path, "new") else { panic!("the file is locked") };
         assert_eq!(lock, folder.0.join("config.lock"));
         assert!(!path.exists());
         Ok(())

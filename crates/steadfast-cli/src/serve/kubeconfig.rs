@@ -302,7 +302,7 @@ contexts:
 ";
 
     fn value(text: &str) -> Value {
-        serde_saphyr::from_str(text).expect("it is YAML")
+        serde_saphyr::from_str(text).expect("valid YAML")
     }
 
     fn current(text: &str) -> Option<String> {
@@ -311,23 +311,23 @@ contexts:
 
     #[test]
     fn missing_kubeconfig_is_created() {
-        let merged = entries("steadfast", "1", 2).merged("").expect("it is merged");
+        let merged = entries("steadfast", "1", 2).merged("").expect("the entries are merged");
         let read = Kubeconfig::from_yaml(&merged).expect("kube reads it");
         let contexts: Vec<&str> = read.contexts.iter().map(|context| context.name.as_str()).collect();
         assert_eq!((contexts, read.auth_infos.len()), (vec!["steadfast", "steadfast-1"], 1));
         assert_eq!(current(&merged).as_deref(), Some("steadfast"));
         let second = read.contexts[1].context.as_ref().expect("a context");
         assert_eq!((second.cluster.as_str(), second.user.as_deref()), ("steadfast-1", Some("steadfast")));
-        assert!(entries("steadfast", "1", 2).withdrawn(&merged).expect("it is taken out").is_empty);
+        assert!(entries("steadfast", "1", 2).withdrawn(&merged).expect("the entries are removed").is_empty);
     }
 
     #[test]
     fn other_entries_and_current_context_are_restored() {
         let entries_of_run = entries("steadfast", "1", 1);
-        let merged = entries_of_run.merged(OTHERS).expect("it is merged");
+        let merged = entries_of_run.merged(OTHERS).expect("the entries are merged");
         assert_eq!(current(&merged).as_deref(), Some("steadfast"));
         assert!(merged.contains("token: 0123") && merged.contains("unknown-field: yes"), "{merged}");
-        let withdrawn = entries_of_run.withdrawn(&merged).expect("it is taken out");
+        let withdrawn = entries_of_run.withdrawn(&merged).expect("the entries are removed");
         assert!(!withdrawn.is_empty);
         assert_eq!(value(&withdrawn.text), value(OTHERS));
     }
@@ -335,11 +335,11 @@ contexts:
     #[test]
     fn rerun_replaces_entries_of_killed_run() {
         // A killed run does not remove its entries.
-        let remaining = entries("steadfast", "1", 3).merged(OTHERS).expect("it is merged");
+        let remaining = entries("steadfast", "1", 3).merged(OTHERS).expect("the entries are merged");
         let second = entries("steadfast", "2", 1);
-        let merged = second.merged(&remaining).expect("it is merged");
+        let merged = second.merged(&remaining).expect("the entries are merged");
         assert_eq!(names(&read(&merged).expect("read").expect("a file"), "contexts"), ["prod", "steadfast"]);
-        let withdrawn = second.withdrawn(&merged).expect("it is taken out").text;
+        let withdrawn = second.withdrawn(&merged).expect("the entries are removed").text;
         assert_eq!(value(&withdrawn), value(OTHERS), "the context before the first of them is current again");
     }
 
@@ -364,15 +364,15 @@ contexts:
     #[test]
     fn context_chosen_during_run_is_kept() {
         let entries_of_run = entries("steadfast", "1", 1);
-        let merged = entries_of_run.merged(OTHERS).expect("it is merged");
+        let merged = entries_of_run.merged(OTHERS).expect("the entries are merged");
         let changed = merged.replace("current-context: \"steadfast\"", "current-context: elsewhere");
-        let withdrawn = entries_of_run.withdrawn(&changed).expect("it is taken out").text;
+        let withdrawn = entries_of_run.withdrawn(&changed).expect("the entries are removed").text;
         assert_eq!(current(&withdrawn).as_deref(), Some("elsewhere"));
     }
 
     #[test]
     fn foreign_entry_is_never_replaced() {
-        let error = entries("prod", "1", 1).merged(OTHERS).expect_err("it is another's");
+        let error = entries("prod", "1", 1).merged(OTHERS).expect_err("the name belongs to another entry");
         assert_eq!(error, MergeError::Taken { section: "clusters", name: "prod".to_owned() });
         assert!(error.to_string().contains("--context"), "{error}");
     }

@@ -14,8 +14,8 @@ use crate::failure::Failure;
 /// Minimum time from a change to its save. Later changes within this time are part of the same save.
 const SAVE_DELAY: Duration = Duration::from_secs(1);
 
-/// Number of revisions that a saved file reserves. A killed server has used some of them since its last save, and the
-/// next server starts behind all of them.
+/// Number of revisions that each save reserves. A killed server may have used some of them after its last save, so the
+/// next server starts after all of them.
 const RESERVED_REVISIONS: u64 = 1_000_000;
 
 /// State file of a running server.
@@ -23,7 +23,7 @@ pub(crate) struct Persistence {
     file: Arc<StateFile>,
     /// Last saved snapshot. Empty before the first save.
     saved: Snapshot,
-    /// Revision up to which the file on the disk has reserved revisions.
+    /// Highest revision that the file on the disk reserves.
     reserved_revision: u64,
     last_duration: Duration,
     is_failing: bool,
@@ -74,7 +74,8 @@ impl Persistence {
                 }
                 Ok(())
             }
-            // Beyond the reserved revisions, a later run would use versions again that clients already have.
+            // If the server used more revisions than the file reserves, a later run would reuse versions that clients
+            // already have.
             Err(failure) if revision + RESERVED_REVISIONS / 2 > self.reserved_revision => Err(failure),
             Err(failure) => {
                 if !std::mem::replace(&mut self.is_failing, true) {

@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     fn rewrite(text: &str) -> String {
-        parse(text).expect("it is YAML").expect("it has a document").to_string()
+        parse(text).expect("valid YAML").expect("a document").to_string()
     }
 
     #[test]
@@ -337,7 +337,7 @@ mod tests {
         ];
         for text in texts {
             let (before, after): (Value, Value) = (
-                serde_saphyr::from_str(text).expect("it is YAML"),
+                serde_saphyr::from_str(text).expect("valid YAML"),
                 serde_saphyr::from_str(&rewrite(text)).unwrap_or_else(|error| panic!("{error}\n{}", rewrite(text))),
             );
             assert_eq!(before, after, "{}", rewrite(text));
@@ -355,7 +355,7 @@ mod tests {
     fn aliases_stay_aliases() {
         let text = "a: &anchor {b: c}\nd: *anchor\n";
         assert_eq!(rewrite(text), "a: &a1\n  b: c\nd: *a1\n");
-        let read: Value = serde_saphyr::from_str(&rewrite(text)).expect("it is YAML");
+        let read: Value = serde_saphyr::from_str(&rewrite(text)).expect("valid YAML");
         assert_eq!(read, json!({"a": {"b": "c"}, "d": {"b": "c"}}));
     }
 

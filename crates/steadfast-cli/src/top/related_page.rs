@@ -131,7 +131,7 @@ impl Handler<CachedObject> for RelatedHandler {
         }
         let object = decode_object(&self.api_resource, event.object());
         let state = state(&self.kind, &self.columns, &object);
-        // No line is printed, so the decision about it is not needed.
+        // `record` also decides if the object gets a line. The page shows only the tree, so it ignores this decision.
         let _ = self.related.record(&self.name, &object, state, matches!(event, Event::Deleted { .. }));
         self.changed.notify_one();
     }

@@ -44,7 +44,7 @@ const FILTER_STEP: usize = 64;
 /// Maximum number of rows whose processor and memory usage is updated for a drawing.
 const USAGE_STEP: usize = 4096;
 
-/// Maximum number of updates of a page that are pending. The task of the page waits above this number.
+/// Maximum number of pending updates of a page. If this number is reached, the task of the page waits.
 const MAX_PENDING_UPDATES: usize = 256;
 
 /// Result of the lookup of a kind.

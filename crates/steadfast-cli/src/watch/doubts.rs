@@ -230,13 +230,13 @@ mod tests {
         let start = Instant::now() + Duration::from_secs(60);
         let at = |ms| start + Duration::from_millis(ms);
         assert_eq!(doubts.check(&Freshness::Resuming(doubt(0, "reset")), at(0)), None);
-        let report = doubts.check(&Freshness::Resuming(doubt(600, "reset")), at(600)).expect("it lasts");
+        let report = doubts.check(&Freshness::Resuming(doubt(600, "reset")), at(600)).expect("the doubt lasts");
         assert!(report.line.starts_with("resuming for 0.6 s: reset"), "{report:?}");
         let transition = Transition { state: "Resuming", reason: Some("reset".to_owned()), doubt_seconds: 0.6 };
         assert_eq!(report.transition, transition);
         assert_eq!(doubts.check(&Freshness::Resuming(doubt(900, "reset")), at(900)), None);
         assert!(doubts.check(&Freshness::Stale(doubt(1200, "reset")), at(1200)).is_some());
-        let report = doubts.check(&fresh(), at(2000)).expect("it is over");
+        let report = doubts.check(&fresh(), at(2000)).expect("the doubt has ended");
         assert_eq!(report.line, "fresh again after 2.0 s");
         assert_eq!(report.transition, Transition { state: "Fresh", reason: None, doubt_seconds: 2.0 });
         assert_eq!(doubts.check(&fresh(), at(2100)), None);

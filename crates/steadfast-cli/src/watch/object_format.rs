@@ -94,7 +94,7 @@ mod tests {
         let text = ObjectFormat::Yaml.render(&Kind::new("", "Pod"), "~ pods shop/web-0", &pod());
         assert!(text.starts_with("---\n# ~ pods shop/web-0\n"), "{text}");
         assert!(!text.chars().any(|character| character.is_control() && character != '\n'), "{text}");
-        let read: Value = serde_saphyr::from_str(&text).expect("it is YAML");
+        let read: Value = serde_saphyr::from_str(&text).expect("valid YAML");
         assert_eq!((&read["metadata"], &read["status"]["phase"]), (&pod()["metadata"], &json!("Running")));
     }
 

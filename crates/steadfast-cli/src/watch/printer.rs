@@ -206,7 +206,7 @@ mod tests {
                 "END" => OutputItem::End,
                 text => OutputItem::Line { text: text.to_owned(), is_counted: !text.starts_with('[') },
             };
-            assert!(sender.send(line).is_ok(), "there is room");
+            assert!(sender.send(line).is_ok(), "the queue is not full");
         }
         receiver
     }
@@ -228,7 +228,10 @@ mod tests {
         while calls.lock().is_empty() {
             thread::yield_now();
         }
-        assert!(sender.send(OutputItem::Line { text: "a".to_owned(), is_counted: true }).is_ok(), "there is room");
+        assert!(
+            sender.send(OutputItem::Line { text: "a".to_owned(), is_counted: true }).is_ok(),
+            "the queue is not full"
+        );
         assert!(matches!(printing.join(), Ok(OutputEnd::LimitReached)));
         let calls = calls.lock();
         assert_eq!((calls.first(), calls.last()), (Some(&"show"), Some(&"hide")));

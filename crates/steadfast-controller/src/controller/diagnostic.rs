@@ -103,8 +103,8 @@ pub enum ControllerDiagnostic {
         /// True if the first reconciles wait for this cache, because they read it.
         delays_start: bool,
     },
-    /// A source maps to a key that no object of the controller can have, so that the key is never reconciled. Only the
-    /// first such key of each source is reported;
+    /// A source maps to a key outside the scope of the controller. No object of the controller can have this key, so
+    /// the key is never reconciled. Only the first such key of each source is reported;
     /// [`ControllerStats::outside_scope`](crate::ControllerStats::outside_scope) counts them all.
     OutsideScope {
         /// The source: a resource and its scope, or a stream of keys.

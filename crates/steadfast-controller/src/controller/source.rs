@@ -268,7 +268,7 @@ impl SourceContext {
     }
 }
 
-/// Filter for keys of one source that no object of the controller can have.
+/// Filter for one source. It drops keys that no object of the controller can have.
 pub(super) struct ScopeFilter {
     source: String,
     primary: Primary,

@@ -41,7 +41,8 @@ pub struct ControllerStats {
     pub catch_ups: u64,
     /// Total duration of these waits.
     pub caught_up: Duration,
-    /// Keys from sources that no object of the controller can have. They are never reconciled.
+    /// Keys from sources that are outside the scope of the controller, such as another namespace. No object of the
+    /// controller can have such a key, so the key is never reconciled.
     pub outside_scope: u64,
     /// True while reconciles are paused, except for safe keys, because a cache is in doubt.
     pub paused: bool,

@@ -18,7 +18,7 @@ pub enum InjectedElectionFault {
 #[cfg(feature = "fault-injection")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InjectedShardingFault {
-    /// Fault: claims of other members are read only before the own claim is published.
+    /// Fault: the member reads the claims of other members only before it publishes its own claim.
     ReadFirst,
     /// Fault: the member acts by its published view, regardless of claims of other members.
     IgnoredClaims,

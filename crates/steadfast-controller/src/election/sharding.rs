@@ -215,7 +215,7 @@ impl Sharding {
         Some(KeyGuard { term: term.clone() })
     }
 
-    /// Waits until the set of own keys changes. `seen` must start at 0, and is updated. Returns false after the stop.
+    /// Waits until the set of owned keys changes. `seen` must start at 0, and is updated. Returns false after the stop.
     pub async fn changed(&self, seen: &mut u64) -> bool {
         let mut status = self.handle.state.status.subscribe();
         let changed = status.wait_for(|status| status.number != *seen || status.stopped.is_some()).await;

@@ -264,7 +264,8 @@ impl ElectionTask {
         self.publish_event("stopped leading");
         let Some(until) = until else { return false };
         if let Some(settled_at) = self.unanswered_requests.pending_until(self.now()) {
-            // The server may still process unanswered requests, so no other leader may start before then.
+            // The server may still process unanswered requests. No other leader may start before these requests have
+            // ended.
             if settled_at >= until {
                 return false;
             }

@@ -45,7 +45,7 @@ async fn shutdown_wakes_waiting_workers() {
 async fn shutdown_processes_readded_running_key() {
     let queue = queue();
     queue.add(1);
-    let work = take_ready(&queue).expect("it is ready");
+    let work = take_ready(&queue).expect("a ready key");
     queue.add(1);
     queue.shut_down();
     let other = queue.clone();
@@ -89,7 +89,7 @@ async fn shutdown_keeps_due_delayed_keys() {
 async fn drain_timeout_reports_remaining_keys() {
     let queue = queue();
     (0..3).for_each(|key| queue.add(key));
-    let work = take_ready(&queue).expect("it is ready");
+    let work = take_ready(&queue).expect("a ready key");
     queue.add(*work);
     sleep(SECOND).await;
     let left = queue.drain(4 * SECOND).await.expect_err("no worker runs");

@@ -23,11 +23,11 @@ async fn scrape_matches_client_go_metrics() {
     queue.add(2);
     queue.add(3);
     advance(2 * SECOND).await;
-    let first = take_ready(&queue).expect("it is ready");
+    let first = take_ready(&queue).expect("a ready key");
     queue.add(1);
     advance(SECOND).await;
     drop(take_ready(&queue));
-    let third = take_ready(&queue).expect("it is ready");
+    let third = take_ready(&queue).expect("a ready key");
     advance(5 * SECOND).await;
     queue.add_after(4, SECOND);
 

@@ -26,7 +26,7 @@ async fn keys_come_once_in_insertion_order() {
 async fn additions_while_running_cause_one_run() {
     let queue = queue();
     queue.add(1);
-    let work = take_ready(&queue).expect("it is ready");
+    let work = take_ready(&queue).expect("a ready key");
     for _ in 0..10 {
         queue.add(1);
     }
@@ -84,13 +84,13 @@ async fn backoff_doubles_until_finish() {
     let queue = queue();
     queue.add(1);
     for failure in 0..10 {
-        let work = queue.next().await.expect("it is open");
+        let work = queue.next().await.expect("an open queue");
         let wait = work.retry();
         let longest = (SECOND / 10 * 2u32.pow(failure)).min(10 * SECOND);
         assert!((longest / 2..=longest).contains(&wait), "{wait:?} after {failure} failures");
         assert_eq!(queue.failures(&1), failure + 1);
     }
-    queue.next().await.expect("it is open").finish();
+    queue.next().await.expect("an open queue").finish();
     assert_eq!((queue.failures(&1), queue.tracked()), (0, 0));
 }
 
@@ -127,15 +127,15 @@ async fn failures_expire_after_twice_the_ceiling() {
 async fn finish_cancels_retry_but_not_delay() {
     let queue = queue();
     queue.add(1);
-    take_ready(&queue).expect("it is ready").retry();
+    take_ready(&queue).expect("a ready key").retry();
     queue.add(1);
-    take_ready(&queue).expect("it was changed").finish();
+    take_ready(&queue).expect("a key that was added again").finish();
     advance(60 * SECOND).await;
     assert!(take_ready(&queue).is_none());
 
     queue.add_after(2, SECOND);
     queue.add(2);
-    take_ready(&queue).expect("it is ready").finish();
+    take_ready(&queue).expect("a ready key").finish();
     advance(SECOND).await;
     assert_eq!(process_ready(&queue), [2]);
 }
@@ -196,7 +196,7 @@ async fn panic_in_clone_keeps_key() {
     let worker = queue.clone();
     assert!(tokio::spawn(async move { drop(worker.next().await) }).await.is_err());
     CLONE_PANICS.store(false, Ordering::Relaxed);
-    queue.next().now_or_never().flatten().expect("it is still there").finish();
+    queue.next().now_or_never().flatten().expect("the key is still queued").finish();
     assert_eq!(queue.drain(SECOND).await, Ok(0));
 }
 

@@ -110,7 +110,7 @@ impl DecodeError {
     }
 }
 
-/// Returns the offset of the error in `text`. `serde_json` reports lines and, in bytes, columns.
+/// Returns the offset of the error in `text`, in bytes. `serde_json` reports a line, and a column in bytes.
 pub(crate) fn error_offset(text: &[u8], error: &serde_json::Error) -> usize {
     let line = match error.line() {
         0 | 1 => 0,

@@ -13,7 +13,7 @@ use crate::freshness::FreshnessState;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
-/// Effect outside of the machine that returns it.
+/// Effect that a machine requests outside of its own data.
 #[derive(Debug)]
 pub(super) enum Effect {
     /// Perform an action.
@@ -45,7 +45,7 @@ pub(super) enum Effect {
     /// A short watch has shown all changes up to this version. The watch resumes from its own version.
     ShortWatchReached(ResourceVersion),
 
-    /// Judge the short watch after an advance of the cache.
+    /// Check if the short watch proves freshness. The cache has advanced before this effect.
     JudgeShortWatch,
     /// Only a list can provide the requested proof.
     CompareWithList,
@@ -68,7 +68,7 @@ pub(super) enum Effect {
     ListFailed(Failure),
     /// The streamed list does not work: request pages immediately.
     FallBackToPages(Arc<str>),
-    /// The streamed list may have failed because it was streamed.
+    /// A streamed list failed, and streaming may be the cause.
     DoubtStreamedLists(Arc<str>),
     /// The delta relist was abandoned: request a full list, but not before the end of a delay that the server
     /// requested.

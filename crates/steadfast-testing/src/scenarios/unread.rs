@@ -10,11 +10,11 @@ use steadfast_apiserver::{ApiServer, Status};
 
 use super::scenario_run::NAMESPACE;
 
-/// Number of watches. Together, the data that may be sent on all watches exceeds the former receive window of a
-/// connection: 64 MiB.
+/// Number of watches. Their receive windows of 4 MiB add up to 80 MiB. That is more than the 64 MiB which an earlier
+/// version allowed for a whole connection.
 const WATCH_COUNT: usize = 20;
 
-/// Number of secrets. Together they are larger than the data that may be sent of an unread response: 4 MiB.
+/// Number of secrets. Together they are larger than the receive window of one response, 4 MiB.
 const SECRET_COUNT: usize = 6;
 const SECRET_BYTES: usize = 700 * 1024;
 
@@ -44,7 +44,7 @@ impl UnreadWatches {
     }
 }
 
-/// Writes the objects that these watches report.
+/// Creates the secrets that the unread watches deliver.
 ///
 /// # Errors
 ///

@@ -1,7 +1,8 @@
 //! Caches that survive a kill of their program: the state with which the next run starts, and its requests to the
 //! server.
 //!
-//! A kill is simulated by a copy of the file for the next run. Later actions of the old run have no effect.
+//! A kill is simulated by a copy of the checkpoint file. The next run uses the copy, so later actions of the old run
+//! have no effect on it.
 
 mod delivery_check;
 mod durable;

@@ -94,7 +94,7 @@ async fn run_relist<K: Cacheable>(
     Ok((informer, Relist { requests, notes, names }))
 }
 
-/// Returns the expected names after these changes, among the objects with matching numbers.
+/// Returns the expected names after the changes of [`run_relist`]. `is_selected` selects the numbers of objects.
 fn expected_names(is_selected: impl Fn(usize) -> bool) -> Vec<String> {
     let selected_names = (0..OBJECTS).filter(|number| *number != 20 && is_selected(*number)).map(object_name);
     std::iter::once("new".to_owned()).chain(selected_names).collect()
@@ -187,7 +187,7 @@ async fn dynamic_objects_use_difference_lists() -> Result<(), TestError> {
 async fn failed_difference_falls_back_to_list() -> Result<(), TestError> {
     type Fault = fn(&ApiServer);
     let faults: [(&str, Fault); 7] = [
-        ("410 between metadata and what differs", |server| {
+        ("410 for a single object", |server| {
             server.faults().respond(RequestRule::any().verb(Verb::ListByName).times(1), InjectedResponse::code(410));
         }),
         ("403 for a single object", |server| {
@@ -200,12 +200,12 @@ async fn failed_difference_falls_back_to_list() -> Result<(), TestError> {
             server.faults().respond(RequestRule::any().verb(Verb::List).times(1), InjectedResponse::code(406));
         }),
         ("a continue token that expires", |server| server.faults().expire_continue_tokens(1)),
-        ("more differ than is worth the while", |server| {
+        ("more objects differ than the limit", |server| {
             for number in 100..130 {
                 server.create(&config_map(&format!("more-{number}"), "1")).expect("a config map");
             }
         }),
-        ("more have ended than is believed of metadata", |server| {
+        ("more objects are missing than the limit", |server| {
             for number in 100..130 {
                 server.delete_named("configmaps", "default", &object_name(number)).expect("the object exists");
             }
@@ -216,15 +216,15 @@ async fn failed_difference_falls_back_to_list() -> Result<(), TestError> {
         let builder = fixture.factory.builder::<ConfigMap>(Scope::all()).protobuf(false);
         let (_, relist) = run_relist(&fixture, builder, fault).await?;
         let expected = match name {
-            _ if name.starts_with("more differ") => OBJECTS + 30,
-            _ if name.starts_with("more have ended") => OBJECTS - 30,
+            _ if name.starts_with("more objects differ") => OBJECTS + 30,
+            _ if name.starts_with("more objects are missing") => OBJECTS - 30,
             _ => OBJECTS,
         };
         assert_eq!(relist.names.len(), expected, "{name}");
         assert_eq!(relist.note_count("by metadata"), 0, "{name}: {:?}", relist.notes);
         assert_eq!(relist.note_count("listed again"), 1, "{name}: {:?}", relist.notes);
         assert_eq!(relist.count(Verb::List), 2, "{name}: one list of metadata, and one full list");
-        let reads_objects = name.contains("what differs") || name.contains("single object");
+        let reads_objects = name.contains("single object");
         assert_eq!(relist.count(Verb::ListByName) > 0, reads_objects, "{name}: {:?}", relist.notes);
     }
     Ok(())

@@ -17,12 +17,12 @@ use tokio::time::{sleep, timeout};
 
 use crate::support::{EVENT_TIMEOUT, until_fresh};
 
-/// Number of secrets. Together they exceed 4 MiB, the amount that the server may send of an unread response.
+/// Number of secrets. Together they exceed 4 MiB, the receive window of one response.
 const SECRETS: usize = 6;
 const SECRET_BYTES: usize = 700 * 1024;
 
-/// Number of unread watches, and of unread lists. With 4 MiB per response, either number of responses exceeds 64 MiB,
-/// the former receive window of a connection.
+/// Number of unread watches, and of unread lists. The windows of 25 responses add up to 100 MiB. That is more than the
+/// 64 MiB which an earlier version allowed for a whole connection.
 const UNREAD_RESPONSES: usize = 25;
 
 /// Time without a proof after which an informer requests one, which needs responses of the server.

@@ -163,7 +163,7 @@ async fn write_while_cut_happens_at_most_once<K: CachedConfigMap>(cluster: &mut 
     let rejected = config_map_in(cluster.namespace(), "refused", "1");
     let start = Instant::now();
     let error = config_maps.create(&PostParams::default(), &rejected).await.expect_err("the server is unreachable");
-    assert!(start.elapsed() < deadline + EVENT_TIMEOUT, "it ended after {:?}", start.elapsed());
+    assert!(start.elapsed() < deadline + EVENT_TIMEOUT, "the request ended after {:?}", start.elapsed());
     let mut message = String::new();
     let mut cause: Option<&dyn std::error::Error> = Some(&error);
     while let Some(error) = cause {

@@ -404,7 +404,7 @@ mod tests {
         let other = transfers.wait("other").now_or_never().expect("the last slot");
         let another = transfers.wait("another");
         acquire_slots.clear();
-        assert!(another.now_or_never().is_some(), "it precedes silent transfers that wait longer");
+        assert!(another.now_or_never().is_some(), "this transfer precedes silent transfers that wait longer");
         drop(other);
     }
 

@@ -170,7 +170,7 @@ mod tests {
         let mut steps = 0;
         while gunzip.has_more() {
             let before = gunzip.input.len();
-            assert_eq!(gunzip.next_chunk().expect("it is gzip"), None);
+            assert_eq!(gunzip.next_chunk().expect("valid gzip"), None);
             assert!(before - gunzip.input.len() <= MAX_INPUT_BYTES);
             steps += 1;
         }

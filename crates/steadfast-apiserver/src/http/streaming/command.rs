@@ -1,4 +1,4 @@
-//! Command that prints its arguments and echoes its input.
+//! Simulated command for `exec` and `attach`: prints its arguments, and echoes its input.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ const STATUS_CHANNEL: u8 = 3;
 /// Message of protocol version 5 that ends a channel. The number of the ended channel follows.
 const CLOSE_CHANNEL: u8 = 255;
 
-/// Command to run, and its requested streams.
+/// Simulated command, and its requested streams.
 pub(super) struct Command {
     /// Arguments of the command; empty if the request attaches to a running command.
     arguments: Vec<String>,

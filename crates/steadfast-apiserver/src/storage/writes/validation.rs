@@ -64,7 +64,7 @@ pub(super) fn complete_identity(object: &mut Value, target: &WriteTarget) -> Res
     if metadata_field.is_some_and(|metadata| !metadata.is_object())
         || namespace.is_some_and(|namespace| !namespace.is_string())
     {
-        // The check of types rejects this value.
+        // The check of field types rejects this value later.
         return Ok(());
     }
     let namespace = metadata::text(object, "namespace");
@@ -98,9 +98,9 @@ pub(super) fn invalid_patch_result(object: &Value, detail: &str) -> Status {
 
 /// Rejects a write with its violations, if any.
 pub(super) fn reject(target: &WriteTarget, name: &str, causes: &[FieldViolation]) -> Result<(), Status> {
-    // A pending CEL validation ends the attempt without any change. The status is never sent.
+    // CEL rules of the object are still being evaluated. This attempt ends without a change, and another one follows.
     if target.request.rule_results.is_pending() {
-        // The next attempt replaces this status.
+        // No client receives this status.
         return Err(Status::of_code(500).with_message("the rules of the object have not been evaluated"));
     }
     if causes.is_empty() {
@@ -208,7 +208,7 @@ pub(super) fn finalizer_violations(target: &WriteTarget, existing: &Value, updat
     twice_where_custom(target, || FieldViolation::forbidden("metadata.finalizers", &detail))
 }
 
-/// Returns the violations of the deletion's times. Only a deletion sets them, and no update changes them.
+/// Returns the violations of `deletionTimestamp` and `deletionGracePeriodSeconds`. Only a deletion sets these fields.
 pub(super) fn deletion_violations(target: &WriteTarget, existing: &Value, updated: &Value) -> Vec<FieldViolation> {
     let change = |field: &str| {
         let field_value = |object: &Value| object.get("metadata").and_then(|metadata| metadata.get(field)).cloned();

@@ -17,7 +17,7 @@ const BAR_HEIGHT: u32 = 14;
 const GAP: u32 = 8;
 /// Height of the axis with its labels in pixels.
 const AXIS_HEIGHT: u32 = 20;
-/// Intervals that are shorter than this part of the axis, in percent, have the width `MIN_PIXELS`.
+/// Minimum width of an interval in percent of the axis. A shorter interval has the width `MIN_PIXELS`.
 const MIN_PERCENT: f64 = 0.3;
 /// Width of short intervals in pixels.
 const MIN_PIXELS: &str = "2";
@@ -79,14 +79,14 @@ impl Chart {
 
     fn put_span(&mut self, span: &ChartSpan, top: u32) {
         let (start, end) = (self.scale.percent(span.start), self.scale.percent(span.end));
-        // A fresh cache is the normal state. Its thin bar leaves the attention to the doubts.
+        // A fresh cache is the normal state. Its bar is thin, so that doubts stand out.
         let (y, height) = if span.class == "fresh" { (top + 5, 4) } else { (top, BAR_HEIGHT) };
         let times = if span.start == span.end {
             format_time(span.start)
         } else {
             format!("{} to {}", format_time(span.start), format_time(span.end))
         };
-        // A rectangle without a width is invisible, such as that of a fault without a duration.
+        // A fault without a duration would have a rectangle of width 0, which is invisible.
         let width = if end - start < MIN_PERCENT { MIN_PIXELS.to_owned() } else { format!("{:.3}%", end - start) };
         let (class, label) = (span.class, escape(&span.label));
         let _ = writeln!(

@@ -1,4 +1,4 @@
-//! Replicas in virtual time, on a server in memory.
+//! Replicas in virtual time, on an in-memory server.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use steadfast_testing::InMemory;
 
 use super::*;
 
-/// Key of the only rule in the published versions: rule/sink, cluster, resource and namespace.
+/// Key of the only rule in the published versions. It consists of rule/sink, cluster, resource and namespace.
 const SUBSCRIPTION: &str = "a/log default pods all";
 
 struct Fixture {
@@ -27,7 +27,7 @@ struct Replica {
 
 impl Fixture {
     async fn new(name: &str) -> Self {
-        let server = ApiServer::builder().in_memory().start().await.expect("it starts");
+        let server = ApiServer::builder().in_memory().start().await.expect("the server starts");
         let folder = std::env::temp_dir().join(format!("steadfast-replicas-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         let text = "rules: [{name: a, resources: [pods], to: [log]}]\nsinks: {log: {stdout: {}}}\n\
@@ -46,9 +46,9 @@ impl Fixture {
             Box::pin(async move { Ok(connection) })
         });
         let folder = self.folder.join(name);
-        let state = Arc::new(StateFolder::lock(&folder).expect("no other process has it"));
+        let state = Arc::new(StateFolder::lock(&folder).expect("the folder is not locked"));
         if !is_new {
-            state.record_caught_up().expect("there is space");
+            state.record_caught_up().expect("the folder is writable");
         }
         let versions = SettledVersions::from([(SUBSCRIPTION.to_owned(), reached)]);
         let progress = Progress { settled: versions.clone(), reached: versions, ..Progress::default() };
@@ -67,10 +67,10 @@ impl Fixture {
     /// Assigns the lease to a holder that never renews it, like a killed process. A dropped replica would release the
     /// lease.
     fn assign_lease_to_killed_holder(&self) {
-        let mut lease = self.server.get("leases", "default", "notify").expect("it exists");
+        let mut lease = self.server.get("leases", "default", "notify").expect("the lease exists");
         lease["spec"]["holderIdentity"] = "killed".into();
         lease["spec"]["leaseDurationSeconds"] = 15.into();
-        self.server.replace(&lease).expect("it is valid");
+        self.server.replace(&lease).expect("the lease is valid");
     }
 }
 
@@ -103,7 +103,7 @@ impl Replica {
     /// Waits, for at most ten seconds, until `condition` accepts the state folder.
     async fn wait_until(&self, description: &str, condition: impl Fn(&MirrorMemory, &Approvals) -> bool) {
         for _ in 0..100 {
-            let memory = state_folder::read_mirror_memory(&self.folder).expect("it can be read");
+            let memory = state_folder::read_mirror_memory(&self.folder).expect("a readable file");
             if condition(&memory, &Approvals::new(&self.folder)) {
                 return;
             }
@@ -113,7 +113,7 @@ impl Replica {
     }
 
     fn leader_seen_by_standby(&self) -> Option<String> {
-        state_folder::leader_of_standby(&self.folder).expect("it can be read")
+        state_folder::leader_of_standby(&self.folder).expect("a readable file")
     }
 }
 
@@ -127,7 +127,7 @@ async fn stopped_leader_is_replaced_at_once() {
     sleep(Duration::from_secs(10)).await;
     assert!(first.is_leader() && !second.is_leader());
     assert_eq!(first.leader_seen_by_standby(), None);
-    let holder = second.leader_seen_by_standby().expect("it stands by");
+    let holder = second.leader_seen_by_standby().expect("the second replica is a standby");
     assert!(holder.starts_with("first_"), "{holder}");
     let start = Instant::now();
     first.replicas.stop().await;
@@ -203,28 +203,28 @@ async fn new_replica_leads_if_no_other_does() {
 async fn approvals_at_standby_reach_next_leader_too() {
     let fixture = Fixture::new("approvals").await;
     let folder = fixture.folder.join("first");
-    std::fs::create_dir_all(&folder).expect("there is space");
+    std::fs::create_dir_all(&folder).expect("a new folder");
     let pending = |id: &str, group: &str| json!({"ask": {"id": id, "group": group, "names": ["a"], "of": 3}, "texts": {"a": "remove a"}});
     let asks = json!({"here/a": pending("one", "here/a"), "here/b": pending("two", "here/b")});
     let guard = json!({"guard": {"mirror": "web", "guard": {"asks": asks}}});
     let text = format!("{}\n{guard}\n", r#"{"format":"steadfast-mirrors","version":2}"#);
-    std::fs::write(folder.join("mirrors.json"), text).expect("there is space");
+    std::fs::write(folder.join("mirrors.json"), text).expect("a writable file");
     let first = fixture.start("first", 5, false).await;
     first.wait_for_leadership().await;
     let second = fixture.start("second", 5, false).await;
     second.wait_until("the requests at the standby", |memory, _| memory.approvals().contains_key("web")).await;
 
     let at_standby = Approvals::new(&second.folder);
-    at_standby.add("web", &["one".to_owned(), "unknown".to_owned()]).expect("there is space");
+    at_standby.add("web", &["one".to_owned(), "unknown".to_owned()]).expect("a writable file");
     first.wait_until("the approval at the leader", |_, approvals| approvals.is_pending("web")).await;
-    assert_eq!(Approvals::new(&first.folder).pending().expect("it can be read")["web"], ["one".to_owned()].into());
+    assert_eq!(Approvals::new(&first.folder).pending().expect("a readable file")["web"], ["one".to_owned()].into());
     second.wait_until("nothing left at the standby", |_, approvals| !approvals.is_pending("web")).await;
     // The leader ends before its mirror has taken the approval. The next leader still has the approval.
     first.replicas.stop().await;
     second.wait_for_leadership().await;
     second.wait_until("the approval at the next leader", |_, approvals| approvals.is_pending("web")).await;
     // No mirror runs in this test, so the test itself opens the memory of the mirrors.
-    let memory = MirrorMemory::open(&second.folder.join("mirrors.json")).expect("it can be read");
+    let memory = MirrorMemory::open(&second.folder.join("mirrors.json")).expect("a readable file");
     assert_eq!(memory.approvals()["web"].len(), 2);
     second.replicas.stop().await;
 }

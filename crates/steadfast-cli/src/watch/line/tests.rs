@@ -65,7 +65,7 @@ fn line(style: &Style, event: &DecodedEvent<'_>) -> String {
 }
 
 fn line_as_json(full: bool, event: &DecodedEvent<'_>) -> Value {
-    serde_json::from_str(&line(&json_style(full), event)).expect("it is JSON")
+    serde_json::from_str(&line(&json_style(full), event)).expect("valid JSON")
 }
 
 /// Creates a call for `changes` changes.
@@ -221,13 +221,13 @@ fn freshness_line_is_json_only() {
     let stale = Transition { state: "Stale", reason: Some("reset".to_owned()), doubt_seconds: 1.23456 };
     assert_eq!(plain_style().freshness(&pods(), &stale, None), None);
     let line = json_style(false).freshness(&pods(), &stale, None).expect("a line");
-    let line: Value = serde_json::from_str(&line).expect("it is JSON");
+    let line: Value = serde_json::from_str(&line).expect("valid JSON");
     assert_eq!(keys(&line), ["doubtSeconds", "namespace", "resource", "state", "time", "type", "why"]);
     assert_eq!((&line["type"], &line["state"], &line["why"]), (&json!("Freshness"), &json!("Stale"), &json!("reset")));
     assert_eq!((&line["namespace"], &line["doubtSeconds"]), (&json!("shop"), &json!(1.235)));
     let fresh = Transition { state: "Fresh", reason: None, doubt_seconds: 2.0 };
     let missed = Counts { added: 3, deleted: 1, changed: 12, hidden: 2 };
     let line = json_style(false).freshness(&pods(), &fresh, Some(missed)).expect("a line");
-    let line: Value = serde_json::from_str(&line).expect("it is JSON");
+    let line: Value = serde_json::from_str(&line).expect("valid JSON");
     assert_eq!(line["whileDisconnected"], json!({"added": 3, "deleted": 1, "changed": 12}));
 }

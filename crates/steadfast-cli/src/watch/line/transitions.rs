@@ -148,7 +148,7 @@ fn json_changes_return_new_object() {
             let changes_with = |content: Content| {
                 let style = Style { content, ..json_style(false) };
                 let line = style.event(&subject, &update(old.clone(), new.clone()), None).text.expect("a line");
-                let line: Value = serde_json::from_str(&line).expect("it is JSON");
+                let line: Value = serde_json::from_str(&line).expect("valid JSON");
                 let changes = line["changes"].as_array().expect("a list").clone();
                 (changes, line["hidden"].as_u64().expect("a number"))
             };

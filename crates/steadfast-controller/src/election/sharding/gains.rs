@@ -12,7 +12,7 @@ use super::membership::OwnedKeys;
 /// Maximum number of tracked changes. Beyond this number, all keys are withheld until the caches catch up.
 const MAX_TRACKED_CHANGES: usize = 64;
 
-/// Sets of own keys in order of change, and the progress of the caches.
+/// Sets of owned keys in order of change, and the progress of the caches.
 #[derive(Clone, Default)]
 pub(super) struct GainTracker {
     /// Each set with the number of its change, in order.
@@ -22,7 +22,7 @@ pub(super) struct GainTracker {
 }
 
 impl GainTracker {
-    /// Records the set of own keys after a change. None means no own keys.
+    /// Records the set of owned keys after a change. `None` means that the member owns no keys.
     pub(super) fn record_change(&mut self, number: u64, owned_keys: Option<Arc<OwnedKeys>>) {
         let Some(owned_keys) = owned_keys else {
             *self = Self::default();
@@ -40,7 +40,7 @@ impl GainTracker {
         self.owned_keys.push((number, owned_keys));
     }
 
-    /// Returns true if the caches must catch up before all own keys are usable.
+    /// Returns true if the caches must catch up before all owned keys are usable.
     pub(super) fn is_lagging(&self) -> bool {
         self.owned_keys.len() > usize::from(self.caught_up)
     }
@@ -53,7 +53,7 @@ impl GainTracker {
         self.caught_up = true;
     }
 
-    /// Returns true if `key` was our own in every set since the caches caught up.
+    /// Returns true if every set since the caches caught up contains `key`.
     pub(super) fn owns(&self, key: &ObjectKey) -> bool {
         // A key counts as owned only if every distribution since the last catch-up contains it.
         self.caught_up && self.owned_keys.iter().all(|(_, owned_keys)| owned_keys.owns(key))

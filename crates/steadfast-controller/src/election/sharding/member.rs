@@ -40,14 +40,15 @@ pub(super) struct Member {
     wall_clock: WallClock,
     machine: ElectionMachine,
     membership: Membership,
-    /// The published term, with the term number of the machine. One machine term may have several published terms.
+    /// The published term, with the number of its term in the election machine. A term of the election machine may have
+    /// several published terms.
     term: Option<(u64, Arc<Term>)>,
     published_terms: u64,
     hand_over: HandOver,
     unanswered_requests: UnansweredRequests,
     /// Time of the next read of all leases.
     next_group_read_at: Instant,
-    /// True if the last request had no response: about the own lease, and about the group.
+    /// Two flags, for requests about the member's lease and about the group. True if the last request had no response.
     last_request_unanswered: [bool; 2],
 }
 
@@ -57,7 +58,7 @@ impl Member {
         let MemberState { namespace, group, name, identity, .. } = &*state;
         Self {
             leases: Leases::new(connection.clone(), namespace, name, timing.request_timeout()),
-            // A request about the group must not delay the renewal of the own lease.
+            // A request about the group must not delay the renewal of the member's lease.
             group: GroupLeases::new(connection.clone(), namespace, group, timing.request_timeout() / 2),
             machine: ElectionMachine::new(namespace, name, identity.clone(), timing, now),
             membership: Membership::new(group, name, timing),
@@ -82,7 +83,8 @@ impl Member {
             self.publish();
             let is_running = match (step, self.unanswered_requests.pending_until(self.now())) {
                 (Step::Wait(until), _) => self.wait_until(until, &mut stopping).await,
-                // A new lease claims no keys, so all requests under the previous lease must have ended.
+                // A new lease claims no keys. It withdraws the claims of the previous lease, so all requests under that
+                // lease must have ended.
                 (Step::Create(_), Some(settled_at)) => self.pause(settled_at, &mut stopping).await,
                 (step, _) => {
                     if matches!(step, Step::Create(_)) {
@@ -99,7 +101,8 @@ impl Member {
         self.state.status.send_modify(|status| status.stopped = Some(released));
     }
 
-    /// Waits until `until`, and reads the other leases or hands over keys in the meantime. Returns false at the stop.
+    /// Waits until `until`, and reads the other leases or hands over keys in the meantime. Returns false if the member
+    /// stops.
     async fn wait_until(&mut self, until: Instant, stopping: &mut watch::Receiver<bool>) -> bool {
         // The member stops acting on lost keys before the new view is published. Otherwise two members could own these
         // keys.
@@ -148,9 +151,9 @@ impl Member {
                 // reconcile acts on the lost keys. The acting time bounds the wait for the guards.
                 //
                 // Guards of kept keys count too. All guards of a term share its client, and clones of the client may
-                // outlive their guards. So only the closed fence ensures that nothing more is sent for a lost key, and
-                // it ends the requests for kept keys as well. Its unanswered requests have no key either. A wait for
-                // the lost keys alone would need a separate client for each guard.
+                // outlive their guards. So only the closed fence ensures that nothing more is sent for a lost key. The
+                // closed fence ends the requests for kept keys as well. The unanswered requests of a term cannot be
+                // assigned to keys either. A wait for the lost keys alone would need a separate client for each guard.
                 if Arc::strong_count(previous_term) == 1 || *until <= now || !previous_term.fence.is_open() {
                     let previous_term = previous_term.clone();
                     self.unanswered_requests.close(&previous_term, &self.timing);
@@ -209,7 +212,7 @@ impl Member {
         }
     }
 
-    /// Sends one request about the own lease. Returns false if the member stops first.
+    /// Sends one request about the member's lease. Returns false if the member stops first.
     async fn attempt(&mut self, mut step: Step, stopping: &mut watch::Receiver<bool>) -> bool {
         if let Step::Create(lease) | Step::Update(lease) = &mut step {
             self.membership.add_group_and_view(lease);
@@ -250,7 +253,7 @@ impl Member {
         }
         let written_lease = if let StepResult::Lease(lease) = &result { Some(lease.clone()) } else { None };
         self.machine.record_write(result, sent_at, now, jitter_fraction);
-        // An expired term ends first, together with its claims.
+        // If the term has expired, `publish` ends it and clears its claims before the written lease is recorded.
         self.publish();
         if let Some(lease) = written_lease.filter(|_| self.machine.term(self.now()).is_some()) {
             self.membership.record_write(lease);
@@ -258,7 +261,7 @@ impl Member {
         }
     }
 
-    /// Starts, extends and ends the published terms by the term of the machine, and publishes the own keys.
+    /// Starts, extends and ends the published terms according to the election machine, and publishes the owned keys.
     fn publish(&mut self) {
         let now = self.now();
         let held = self.machine.term(now).map(|held| (held.number, held.until));
@@ -309,7 +312,8 @@ impl Member {
     fn end_term(&mut self) {
         if let Some((_, term)) = self.term.take() {
             let MemberState { namespace, group, identity, .. } = &*self.state;
-            tracing::info!(%namespace, %group, %identity, "no own keys: the lease may have expired, or is being released");
+            tracing::info!(%namespace, %group, %identity, "no keys are owned: the lease may have expired, or is \
+             being released");
             self.unanswered_requests.close(&term, &self.timing);
         }
         if let HandOver::Draining(previous_term, _) = std::mem::replace(&mut self.hand_over, HandOver::None) {
@@ -327,8 +331,8 @@ impl Member {
         }
         let Some(until) = until else { return false };
         if let Some(settled_at) = self.unanswered_requests.pending_until(self.now()) {
-            // The server may still process unanswered requests, so no other member may start before then. The lease
-            // expires before the requests have ended, so a release would free nothing earlier.
+            // The server may still process unanswered requests. No other member may start before these requests have
+            // ended. If the lease expires first, a release would free no key earlier.
             if settled_at >= until {
                 return false;
             }
@@ -366,7 +370,7 @@ impl Member {
         self.state.environment.boot_time()
     }
 
-    /// Waits until `until`. Returns false at the stop.
+    /// Waits until `until`. Returns false if the member stops first.
     async fn pause(&self, until: Instant, stopping: &mut watch::Receiver<bool>) -> bool {
         let environment = &self.state.environment;
         tokio::select! {

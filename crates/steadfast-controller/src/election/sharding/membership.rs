@@ -1,4 +1,4 @@
-//! One member's view of its group, without I/O or a clock: the members it assumes, and its provably own keys.
+//! One member's view of its group, without I/O or a clock: the members it assumes, and the keys it provably owns.
 //!
 //! Each member has its own lease. Into the lease it writes its *view*: the members that it assumes in the group. A
 //! member *claims* a key if its view contains the member itself and assigns the key to it. The leases at the server
@@ -94,7 +94,7 @@ pub(super) struct ExpiredLease {
     pub(super) version: String,
 }
 
-/// Provably own keys of a member while its lease is valid.
+/// Keys that a member provably owns while its lease is valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OwnedKeys {
     own_name: Arc<str>,
@@ -144,7 +144,7 @@ impl Membership {
         metadata.annotations.get_or_insert_default().insert(VIEW_ANNOTATION.to_owned(), view.join(","));
     }
 
-    /// Records the server's response `lease` to the last write of the own lease.
+    /// Records the server's response `lease` to the last write of the member's lease.
     pub(super) fn record_write(&mut self, lease: Box<Lease>) {
         // An admission webhook can change the stored view, and only the stored view is visible to other members.
         if view(&lease) == self.written_view {
@@ -156,13 +156,13 @@ impl Membership {
         }
     }
 
-    /// Processes a list of all leases, read after the last confirmed write of the own lease and received at `now`.
+    /// Processes a list of all leases, read after the last confirmed write of the member's lease and received at `now`.
     ///
     /// Returns false if the list is older, or our lease differs from the written state. Such a list proves nothing.
     pub(super) fn record_read(&mut self, leases: Vec<Lease>, now: Instant) -> bool {
         let Some(own) = self.own_lease.as_ref().filter(|_| self.published_view.is_some()) else { return false };
         let is_own = |lease: &Lease| record::uid(lease) == record::uid(own) && lease.spec == own.spec;
-        // A list without the own write may lack claims that other members made since.
+        // A list without the member's last write may lack claims that other members have made since.
         if !leases.iter().any(|lease| is_own(lease) && view(lease) == view(own)) {
             return false;
         }
@@ -211,8 +211,8 @@ impl Membership {
         Some(ExpiredLease { name: name.clone(), uid: peer.uid.clone(), version: peer.version.clone() })
     }
 
-    /// Returns true if another view must be written. From now on [own keys](Self::owned_keys) must belong to both
-    /// views.
+    /// Returns true if another view must be written. From now on, an [owned key](Self::owned_keys) must belong to this
+    /// member in both views.
     pub(super) fn must_change(&self) -> bool {
         self.next_view != self.written_view
     }
@@ -242,7 +242,7 @@ impl Membership {
         self.clear_claims();
     }
 
-    /// Returns the own keys if the claims are confirmed.
+    /// Returns the owned keys if the claims are confirmed.
     pub(super) fn owned_keys(&self) -> Option<OwnedKeys> {
         let ignores_claims = inject!(self.timing.faults, sharding::IgnoredClaims);
         let mut views = Vec::new();

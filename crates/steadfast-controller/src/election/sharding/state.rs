@@ -1,4 +1,4 @@
-//! Published state of a member: own keys, and the client for acting on them.
+//! Published state of a member: its owned keys, and the client for acting on them.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ pub(super) struct MemberStatus {
     /// Number of changes.
     pub(super) number: u64,
     pub(super) owned_keys: Option<Arc<OwnedKeys>>,
-    /// Term for acting on the own keys. Both change together.
+    /// Term for acting on the owned keys. The term and the keys change together.
     pub(super) term: Option<Arc<Term>>,
-    /// Own keys that are not withheld.
+    /// Owned keys that are not withheld.
     pub(super) gains: GainTracker,
     /// Number of cache readers.
     readers: usize,
@@ -35,7 +35,7 @@ impl MemberStatus {
         self.term.as_ref().filter(|_| self.gains.owns(key))
     }
 
-    /// Changes the own keys or the term.
+    /// Changes the owned keys or the term.
     pub(super) fn change(&mut self, owned_keys: Option<OwnedKeys>, term: Option<Arc<Term>>) {
         self.number += 1;
         self.owned_keys = owned_keys.map(Arc::new);

@@ -130,7 +130,7 @@ async fn goaway<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFi
         }
         let recovered_after = run.wait_for_recovery(&informers, drain_start, RECOVERY_TIMEOUT).await;
         run.checks.expect_within(
-            &format!("the return of all watches after drain {round}"),
+            &format!("reconnect of all watches after drain {round}"),
             recovered_after,
             RECOVERY_TIMEOUT,
         );

@@ -62,7 +62,7 @@ fn keys() -> Vec<ObjectKey> {
     (0..60).map(|number| ObjectKey::namespaced("default", format!("key-{number}"))).collect()
 }
 
-/// Returns the number of own keys among 60 keys.
+/// Returns the number of keys that a member owns among 60 keys.
 fn part(member: &Membership) -> usize {
     let Some(part) = member.owned_keys() else { return 0 };
     keys().iter().filter(|key| part.owns(key)).count()
