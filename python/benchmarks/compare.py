@@ -97,7 +97,7 @@ class Comparison:
         median, longest = self.servers.start_times(20)._getvalue()
         cells = {name: "has none" for name in self.names}
         if "steadfast" in cells:
-            cells["steadfast"] = f"{median * 1000:.1f} ms (at most {longest * 1000:.1f} of 20)"
+            cells["steadfast"] = f"{median * 1000:.1f} ms (median of 20; maximum {longest * 1000:.1f})"
         self.row("start of a test server", cells)
 
     def sync_and_events(self) -> None:
