@@ -158,7 +158,7 @@ func (h *historian) write(event *clientv3.Event, now int64) error {
 		last, entry.Object = present, present.json
 	}
 	if last == nil {
-		return errors.New("a deletion without what was deleted")
+		return errors.New("a deletion event without the deleted object")
 	}
 	if last.UID == "" {
 		return nil // internal objects of the API server (ranges of addresses and ports), which no client can see

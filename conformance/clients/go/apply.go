@@ -47,7 +47,7 @@ func applies(ctx context.Context, set *kubernetes.Clientset) {
 	_, err := shared.Informer().AddEventHandler(told.handler())
 	must("a handler", err)
 	factory.Start(ctx.Done())
-	holds("an informer of what is applied is in sync", cache.WaitForCacheSync(ctx.Done(), shared.Informer().HasSynced), nil)
+	holds("an informer of the applied objects is synced", cache.WaitForCacheSync(ctx.Done(), shared.Informer().HasSynced), nil)
 
 	wanted := func(data map[string]string) *coreac.ConfigMapApplyConfiguration {
 		return coreac.ConfigMap("applied", namespace).WithData(data)

@@ -24,7 +24,7 @@ custom_condition() {
   k wait gadget/one --for=condition=Done --timeout=20s
 }
 k delete crd $gadgets --ignore-not-found >/dev/null 2>&1
-expect 'define' "customresourcedefinition.apiextensions.k8s.io/$gadgets created" k create -f - <<'END'
+expect 'create a custom resource definition' "customresourcedefinition.apiextensions.k8s.io/$gadgets created" k create -f - <<'END'
 {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
  "metadata": {"name": "gadgets.kubectl.conformance.example.com"},
  "spec": {
@@ -36,22 +36,22 @@ expect 'define' "customresourcedefinition.apiextensions.k8s.io/$gadgets created"
      "size": {"type": "integer", "description": "How large it is."}, "mode": {"type": "string", "enum": ["fast", "slow"]}}},
     "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}}]}}
 END
-expect 'wait until it is served' "customresourcedefinition.apiextensions.k8s.io/$gadgets condition met" k wait --for=condition=Established crd/$gadgets --timeout=20s
+expect 'wait until the custom resource is served' "customresourcedefinition.apiextensions.k8s.io/$gadgets condition met" k wait --for=condition=Established crd/$gadgets --timeout=20s
 expect 'definitions in a table' $'NAME +SCOPE +VERSIONS +CREATED AT\n'"$gadgets"' +Namespaced +v1\(storage\) +20[0-9T:Z-]+' k get crd $gadgets
 # The documents of a real server follow its definitions with a delay.
-eventually 'its fields are known' k explain gadget.spec.size
+eventually 'the fields of the custom resource are known' k explain gadget.spec.size
 expect 'explain a custom resource' 'GROUP: +kubectl.conformance.example.com.KIND: +Gadget.*A thing to play with.*spec.<Object>.*' k explain gadget
-expect 'explain its fields' '.*FIELD: spec <Object>.*mode.<string>.  enum: fast, slow.*size.<integer> -required-.*How large it is.*' k explain gd.spec
+expect 'explain the fields of a custom resource' '.*FIELD: spec <Object>.*mode.<string>.  enum: fast, slow.*size.<integer> -required-.*How large it is.*' k explain gd.spec
 expect 'explain a custom resource --recursive' '.*FIELDS:.*spec.<Object>.    mode.<string>.    enum: fast, slow.    size.<integer> -required-.  status.<Object>.*' k explain gadget --recursive
-rejected 'explain a field it does not have' '.*field "nope" does not exist.*' k explain gadget.spec.nope
+rejected 'explain a missing field' '.*field "nope" does not exist.*' k explain gadget.spec.nope
 expect 'create one' 'gadget.kubectl.conformance.example.com/one created' k create -f - <<<"$(gadget one '{"size":1}')"
 expect 'describe one' 'Name: +one.*API Version: +kubectl.conformance.example.com/v1.Kind: +Gadget.*Size: +1.*' k describe gadget one
-expect 'get it by its category' '(.*[[:space:]])?gadget.kubectl.conformance.example.com/one.*' k get toys -o name
+expect 'get a custom resource by its category' '(.*[[:space:]])?gadget.kubectl.conformance.example.com/one.*' k get toys -o name
 expect 'apply another' 'gadget.kubectl.conformance.example.com/two created' k apply -f - <<<"$(gadget two '{"size":2}')"
 expect 'apply a change' 'gadget.kubectl.conformance.example.com/two configured' k apply -f - <<<"$(gadget two '{"size":3}')"
-expect 'a table of them' $'NAME +AGE\none +[0-9]+s\ntwo +[0-9]+s' k get gadgets
+expect 'a table of custom resources' $'NAME +AGE\none +[0-9]+s\ntwo +[0-9]+s' k get gadgets
 expect 'a condition is met' 'gadget.kubectl.conformance.example.com/one condition met' custom_condition
-expect 'undefine' "customresourcedefinition.*$gadgets\" deleted.*" k delete crd $gadgets
+expect 'delete the custom resource definition' "customresourcedefinition.*$gadgets\" deleted.*" k delete crd $gadgets
 rejected 'they are deleted' '.*the server (doesn.t have a resource type "gadgets"|could not find the requested resource).*' k get gadgets
 
 echo "## fields that do not exist"
@@ -59,5 +59,5 @@ misspelt='{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"misspelt","l
 rejected 'create with an unknown field' '.*ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: unknown field "dat", unknown field "metadata.labls".*' k create -f - <<<"$misspelt"
 rejected 'apply with an unknown field' '.*strict decoding error: unknown field "dat", unknown field "metadata.labls".*' k apply -f - <<<"$misspelt"
 expect 'create with a warning' '.*Warning: unknown field "dat".*configmap/misspelt created.*|.*configmap/misspelt created.*Warning: unknown field "dat".*' k create --validate=warn -f - <<<"$misspelt"
-expect 'the field is not there' '' k get configmap misspelt -o 'jsonpath={.dat}'
-expect 'delete what was misspelt' 'configmap "misspelt" deleted.*' k delete configmap misspelt
+expect 'the unknown field is not stored' '' k get configmap misspelt -o 'jsonpath={.dat}'
+expect 'delete the object with the misspelt field' 'configmap "misspelt" deleted.*' k delete configmap misspelt

@@ -48,7 +48,7 @@ expect 'a pod runs' 'pod/p patched' k patch pod p --subresource=status --type=me
 eventually 'a watch continues with rows' table_has 1 '^p +1/1 +Running +2 '
 kill "$table_watcher" 2>/dev/null
 wait "$table_watcher" 2>/dev/null
-expect 'it has one line of names' '1' grep -c '^NAME' "$work/table"
+expect 'the watched table has one header' '1' grep -c '^NAME' "$work/table"
 
 echo "## describe"
 event() { # event NAME KIND OBJECT UID REASON

@@ -15,8 +15,8 @@ expect 'edit' 'configmap/sorted-a edited' with_editor 's/order: .*/order: "7"/' 
 expect 'the edit took effect, and nothing else' '\{"more":"x","order":"7"\}' k get configmap sorted-a -o 'jsonpath={.data}'
 expect 'an edit that changes nothing' '.*Edit cancelled.*' with_editor 's/nothing/nothing/' edit configmap sorted-a
 rejected 'an edit that is not valid' '.*' with_editor 's/name: sorted-a/name: sorted-z/' edit configmap sorted-a
-expect 'diff of what is the same' '' k diff -f - <<<"$(sorted_b 1)"
-expect 'diff of what is not' '.*-  order: "1".*\+  order: "3".*' different diff -f - <<<"$(sorted_b 3)"
+expect 'diff of an equal object' '' k diff -f - <<<"$(sorted_b 1)"
+expect 'diff of a different object' '.*-  order: "1".*\+  order: "3".*' different diff -f - <<<"$(sorted_b 3)"
 expect 'diff changed nothing' '1' k get configmap sorted-b -o 'jsonpath={.data.order}'
 expect 'replace --force' '.*configmap "sorted-b" deleted.*configmap/sorted-b replaced' k replace --force -f - <<<"$(sorted_b 4)"
 expect 'apply a list' '.*configmap/listed created.*secret/listed created' k apply -f - <<'END'
@@ -36,10 +36,10 @@ echo "## deployments without their controller"
 expect 'set an image' 'deployment.apps/web image updated' k set image deployment/web c=other
 expect 'set an environment' 'deployment.apps/web env updated' k set env deployment/web KEY=value
 expect 'set resources' 'deployment.apps/web resource requirements updated' k set resources deployment/web --limits=cpu=1
-expect 'they are in the template' 'other KEY 1' k get deployment web -o 'jsonpath={.spec.template.spec.containers[0].image} {.spec.template.spec.containers[0].env[0].name} {.spec.template.spec.containers[0].resources.limits.cpu}'
-expect 'each was a generation' '4' k get deployment web -o 'jsonpath={.metadata.generation}'
+expect 'image, environment and resources are in the template' 'other KEY 1' k get deployment web -o 'jsonpath={.spec.template.spec.containers[0].image} {.spec.template.spec.containers[0].env[0].name} {.spec.template.spec.containers[0].resources.limits.cpu}'
+expect 'each change raised the generation' '4' k get deployment web -o 'jsonpath={.metadata.generation}'
 expect 'rollout restart' 'deployment.apps/web restarted' k rollout restart deployment/web
-expect 'it is an annotation of the template' '20.*' k get deployment web -o 'jsonpath={.spec.template.metadata.annotations.kubectl\.kubernetes\.io/restartedAt}'
+expect 'the restart is an annotation of the template' '20.*' k get deployment web -o 'jsonpath={.spec.template.metadata.annotations.kubectl\.kubernetes\.io/restartedAt}'
 expect 'rollout pause' 'deployment.apps/web paused' k rollout pause deployment/web
 expect 'rollout resume' 'deployment.apps/web resumed' k rollout resume deployment/web
 rolled_out() {
@@ -48,7 +48,7 @@ rolled_out() {
   k rollout status deployment/web --timeout=20s
 }
 expect 'rollout status' '.*deployment "web" successfully rolled out' rolled_out
-expect 'the table shows it' 'web +2/2 +2 +2 +[0-9]+s' k get deployment web --no-headers
+expect 'the table shows the finished rollout' 'web +2/2 +2 +2 +[0-9]+s' k get deployment web --no-headers
 
 echo "## wait"
 wait_for_creation() {
@@ -58,15 +58,15 @@ wait_for_creation() {
 if since 31; then
   expect 'wait for a creation' 'configmap/awaited condition met' wait_for_creation
 else
-  expect 'create what is awaited' 'configmap/awaited created' create awaited 1
+  expect 'create the awaited object' 'configmap/awaited created' create awaited 1
 fi
 expect 'wait for a condition' 'pod/p condition met' k wait pod/p --for=condition=Ready --timeout=20s
 rejected 'wait until the timeout' '.*timed out waiting for the condition.*' k wait pod/p --for=condition=Never --timeout=1s
 rejected 'wait for a missing object' '.*NotFound.*' k wait pod/nothing --for=condition=Ready --timeout=1s
-expect 'delete what was awaited, in the background' 'configmap "awaited" deleted.*' k delete configmap awaited --cascade=background
+expect 'delete the awaited object, in the background' 'configmap "awaited" deleted.*' k delete configmap awaited --cascade=background
 k delete configmap listed >/dev/null
 
-echo "## who may do what"
+echo "## authorization"
 expect 'auth can-i' 'yes' k auth can-i delete pods
 expect 'auth can-i, of a subresource' 'yes' k auth can-i patch deployments --subresource=status
 expect 'auth can-i --list' '.*\*\.\* +\[\] +\[\] +\[\*\].*' k auth can-i --list
@@ -77,7 +77,7 @@ $protobuf || return 0
 echo "## objects made from arguments"
 made() { # made NAME COMMAND…: creates it and finds it
   expect "create ${*:2:2}" "$1 created" k create "${@:2}"
-  expect "it is there" "$1" k get "$1" -o name
+  expect "$1 exists" "$1" k get "$1" -o name
 }
 # Removes the objects of an earlier, killed run.
 k delete clusterrole,clusterrolebinding,priorityclass kubectl-conformance --ignore-not-found >/dev/null 2>&1

@@ -199,7 +199,7 @@ func (t *table) field(field reflect.StructField) (int, string, error) {
 			words = append(words, "o")
 		case "omitzero":
 			if value != "time" {
-				return 0, "", errors.New("omitzero of what is no time")
+				return 0, "", errors.New("omitzero on a field that is not a time")
 			}
 			words = append(words, "z")
 		case "", "inline":

@@ -87,7 +87,7 @@ impl Verdict {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// Counts, also if the trace is invalid.
+    /// Counts, even if the trace is invalid.
     pub verdict: Verdict,
     /// Violations of the contract, in order of detection.
     pub violations: Vec<Violation>,

@@ -323,7 +323,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.lifetime.run_stop_callback();
     }
 
-    /// Runs `action` at the stop, or immediately if the informer is stopped.
+    /// Runs `action` when the informer stops, or immediately if the informer has stopped.
     pub(crate) fn at_stop(&self, action: impl FnOnce() + Send + 'static) {
         self.lifetime.set_stop_callback(action);
         // A stop between start and registration would otherwise lose the action. `stop` takes it at most once.

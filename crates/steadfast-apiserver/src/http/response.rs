@@ -74,7 +74,7 @@ impl ApiResponse {
         Self { content_type, ..self }
     }
 
-    /// Adds warnings to the response of a write, also if the write was rejected.
+    /// Adds warnings to the response of a write, even if the write was rejected.
     pub(super) fn with_warnings(result: Result<Self, Status>, warnings: &Warnings) -> Self {
         let mut response = result.unwrap_or_else(Self::from);
         response.warnings = warnings.take();

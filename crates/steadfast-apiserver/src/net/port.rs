@@ -122,7 +122,7 @@ impl Port {
         let mut state = self.state();
         // Stored under the lock, so that `set_open` cannot miss this task.
         state.waker = Some(context.waker().clone());
-        // Registration needs the runtime of the accepting task. It consumes the socket, also if it fails. A copy
+        // Registration needs the runtime of the accepting task. It consumes the socket, even if it fails. A copy
         // therefore keeps the port open for the next attempt.
         if let ListenerState::Unregistered(socket) = &state.listener {
             let listener = TcpListener::from_std(socket.try_clone()?.into())?;

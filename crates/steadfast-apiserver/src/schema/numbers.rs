@@ -30,7 +30,7 @@ impl NumericValue {
         }
     }
 
-    /// Returns whether the number is an integer, also if written with a zero fraction.
+    /// Returns whether the number is an integer, even if written with a zero fraction.
     pub(super) fn is_whole(self) -> bool {
         match self {
             Self::Whole(_) => true,

@@ -1,6 +1,6 @@
 //! Path of a field within an object: `spec.containers[name=app].image`.
 //!
-//! A path is exact: it selects one field, also if a name contains dots or two elements share one of their keys. The
+//! A path is exact: it selects one field, even if a name contains dots or two elements share one of their keys. The
 //! path of a list's order ends with the names of the keys: `status.conditions[type]`.
 
 use std::fmt;

@@ -145,7 +145,7 @@ impl Table {
         self.sort
     }
 
-    /// Returns the row of `key`, also if it does not match the filter.
+    /// Returns the row of `key`, even if it does not match the filter.
     pub(super) fn row(&self, key: &RowKey) -> Option<&Row> {
         self.rows.get(key).map(|stored| &stored.row)
     }

@@ -127,8 +127,8 @@ fn replaced_server_is_reported_and_relisted() {
             format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m-{number}, namespace: default}}\n")
         })
         .collect();
-    let manifests = temp_file("anew.yaml", &manifests.concat());
-    let mut server = RunningServer::start("anew.kubeconfig", &["-f", &manifests]);
+    let manifests = temp_file("replaced-server.yaml", &manifests.concat());
+    let mut server = RunningServer::start("replaced-server.kubeconfig", &["-f", &manifests]);
     let kubeconfig = std::fs::read_to_string(&server.kubeconfig).expect("the file exists");
     let port = kubeconfig.split("127.0.0.1:").nth(1).expect("the address of the server");
     let port: String = port.chars().take_while(char::is_ascii_digit).collect();
@@ -137,7 +137,7 @@ fn replaced_server_is_reported_and_relisted() {
     server.child.kill().expect("the process is killed");
     server.child.wait().expect("an exit status");
     let readiness_text = process.wait_for_readiness("503");
-    let server = RunningServer::start_with_kubeconfig("anew.kubeconfig", &["--port", &port]);
+    let server = RunningServer::start_with_kubeconfig("replaced-server.kubeconfig", &["--port", &port]);
     assert_eq!(process.wait_for_readiness("200"), "ok\n", "after {readiness_text}");
     let metrics = Exposition::parse(&process.get("/metrics").1).expect("a valid scrape");
     let object_count = metrics.sum("steadfast_informer_objects", &[("resource", "configmaps")]);

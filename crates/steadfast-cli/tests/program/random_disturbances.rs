@@ -430,7 +430,7 @@ impl Sampler {
 }
 
 impl Drop for Sampler {
-    /// Stops the threads also if the test fails: they keep the three systems alive.
+    /// Stops the threads, even if the test fails, because they keep the three systems alive.
     fn drop(&mut self) {
         self.is_ended.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {

@@ -14,7 +14,7 @@ pub struct EventStats {
     pub delivered: u64,
     /// Recorded events beyond the limit of their object.
     pub filtered: u64,
-    /// Recorded events beyond the queue limit, or unsent at the stop.
+    /// Recorded events that exceeded the queue limit, or that were not sent before the recorder stopped.
     pub dropped: u64,
     /// Recorded events that the server rejected or failed to accept in all attempts, and invalid events.
     pub failed: u64,

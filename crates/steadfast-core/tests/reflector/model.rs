@@ -1,8 +1,9 @@
 //! Reflector against a model of a server, in virtual time, with thousands of random faults.
 //!
 //! Invariants: the cache never goes back, and the reflector never sends a storm of requests. The cache is never `Fresh`
-//! if it lacks a change that is older than two periods, also if a record hid the change. After the last fault, the cache equals the server. A failing
-//! run prints its seed. `STEADFAST_SEEDS=7..8 cargo test` repeats that run; a wider range tests more seeds.
+//! if it lacks a change that is older than two periods, even if a record hid the change. After the last fault, the cache
+//! equals the server. A failing run prints its seed. `STEADFAST_SEEDS=7..8 cargo test` repeats that run; a wider range
+//! tests more seeds.
 
 mod server;
 

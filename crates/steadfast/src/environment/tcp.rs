@@ -30,7 +30,7 @@ impl Socket for TcpStream {
     }
 
     fn limit_lateness(&self, limit: Duration) {
-        // With a zero linger time, a close discards unsent data and resets the connection, also if the process is
+        // With a zero linger time, a close discards unsent data and resets the connection, even if the process is
         // killed.
         let discarding = SockRef::from(self).set_linger(Some(Duration::ZERO));
         if let Err(error) = discarding.and_then(|()| limit_unacknowledged(self, Some(limit))) {

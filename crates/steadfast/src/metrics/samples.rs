@@ -27,7 +27,7 @@ pub(super) struct Samples<'a> {
 }
 
 impl Family {
-    /// Writes the header of the family, also if it has no samples, then `samples`.
+    /// Writes the header of the family, even if it has no samples, then `samples`.
     pub(super) fn write(
         &self,
         encoder: &mut DescriptorEncoder<'_>,

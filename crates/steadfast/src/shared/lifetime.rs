@@ -17,7 +17,7 @@ pub(crate) struct Lifetime {
     ended: AtomicBool,
     /// True if the driver ended without being stopped.
     broken: AtomicBool,
-    /// Action to run once at the stop.
+    /// Action that runs once, when the informer stops.
     at_stop: Mutex<Option<StopCallback>>,
 }
 

@@ -202,7 +202,7 @@ async fn wait_until_idle(connection: &TransportConnection, environment: &SharedE
     }
 }
 
-/// Reports the end of the connection to its pool, also if the task was aborted or panicked.
+/// Reports the end of the connection to its pool, even if the task was aborted or panicked.
 pub(super) struct Record {
     connection: Arc<TransportConnection>,
     pool_handle: Weak<dyn PoolHandle>,

@@ -75,7 +75,7 @@ impl Member {
         }
     }
 
-    /// Runs until the stop, then releases the lease.
+    /// Runs until the member is stopped, and then releases the lease.
     pub(super) async fn run(mut self) {
         let mut stopping = self.state.stopping.subscribe();
         loop {
