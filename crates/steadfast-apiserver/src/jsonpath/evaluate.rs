@@ -89,7 +89,7 @@ impl<'a> Evaluation<'a> {
                 }
             }
             self.open_blocks -= 1;
-            // Continues behind the `end` of the range.
+            // Continues after the `end` of the range.
             position = self.last_end.filter(|end| *end > position).unwrap_or(position) + 1;
         }
         Ok(all)

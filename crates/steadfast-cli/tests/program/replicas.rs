@@ -358,7 +358,7 @@ impl Fixture {
         self.etcd.as_ref().and_then(Etcd::keys)
     }
 
-    /// Returns undelivered changes: the last value of each existing object, and the deletion of each other one.
+    /// Returns undelivered changes: the last value of each existing object, and the deletion of each deleted object.
     fn undelivered_changes(&self) -> Vec<String> {
         let deliveries = self.receiver.recorded_deliveries();
         let has = |kind: &str, field: &str, text: &str, value: Option<&str>| {
