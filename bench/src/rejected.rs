@@ -31,7 +31,7 @@ const BACKOFF_GROWTH_TIME: Duration = Duration::from_mins(10);
 /// Wait after the last change, before the reconciles are counted.
 const FINAL_WAIT: Duration = Duration::from_mins(10);
 
-/// Measures the delay of changes next to a rejected source.
+/// Measures the delay of reconciles while the server rejects one source.
 #[derive(clap::Args)]
 pub(crate) struct RejectedArgs {
     /// Number of changes in each of the two working sources

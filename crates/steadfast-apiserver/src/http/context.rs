@@ -104,8 +104,8 @@ impl RequestContext {
 
 /// Returns the media types that the client accepts and the server supports.
 ///
-/// By RFC 9110, several lines of `Accept` are one list. A real server reads only the first line (`Header.Get` of Go), and
-/// this server does the same, so that no client works here alone.
+/// By RFC 9110, several lines of `Accept` are one list. A real server reads only the first line (`Header.Get` of Go).
+/// This server does the same, so that no client works with this server and fails with a real one.
 fn supported_media_types<'a>(cluster: &Cluster, headers: &'a HeaderMap) -> Cow<'a, str> {
     let header_value = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if cluster.settings.allows_protobuf {

@@ -1,8 +1,8 @@
 //! Rows of one resource, in an order that is maintained incrementally, with a filter and a cursor.
 //!
 //! A change needs one search in the order. The time for a window depends only on the height of the window. A new filter
-//! is evaluated in steps, so that the screen and the keys remain responsive. So is a new order for which objects must be
-//! decoded.
+//! is evaluated in steps, so that the screen and the keys remain responsive. A new order is evaluated in steps, too, if
+//! objects must be decoded for it.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
@@ -18,7 +18,7 @@ use super::row::{ColumnOrder, Row, RowKey, RowMark, TableColumn};
 const MAX_THREADS: usize = 4;
 /// Maximum number of objects that a new order decodes at once, which takes a few milliseconds.
 const MAX_ROWS_AT_ONCE: usize = 32;
-/// Number of rows for which a thread is worth its start.
+/// Minimum number of rows per thread. For fewer rows, the start of a thread would cost more than it saves.
 const MIN_ROWS_PER_THREAD: usize = 16;
 
 /// Rows of one resource.
