@@ -14,8 +14,8 @@ use crate::informer_settings::SecretsOnDisk;
 impl<T: Resource + DeserializeOwned + Send + Sync + 'static> InformerBuilder<'_, Lazy<T>> {
     /// Stores the cache in `checkpoint`, so that the next run of this program starts with its contents.
     ///
-    /// Readers see the restored cache immediately. Its freshness is a doubt until the server has confirmed the contents.
-    /// The watch resumes at the stored version.
+    /// Readers see the restored cache immediately. Its freshness is a doubt until the server has confirmed the
+    /// contents. The watch resumes at the stored version.
     ///
     /// Only objects that are kept encoded (`Lazy`) can be stored. A decoded object contains only the fields of its
     /// type, and the type of the next release may have more. A transform cannot be combined with a checkpoint for the
