@@ -231,7 +231,7 @@ mod tests {
         let folder = Folder::new("locked")?;
         let path = folder.0.join("config");
         fs::write(folder.0.join("config.lock"), "")?;
-        let Err(UpdateError::Locked(lock)) = write_text(&path, "new") else { panic!("the file is locked") };
+        let Err(UpdateError::Locked(lock)) = write_text(&path, "new") else { panic!("the file must be locked") };
         assert_eq!(lock, folder.0.join("config.lock"));
         assert!(!path.exists());
         Ok(())
