@@ -217,6 +217,35 @@ async fn event_of_removed_handler_is_delivered_to_next_handler() -> Result<(), T
     Ok(())
 }
 
+/// The call of a removed handler fails after the registration of the next one.
+#[tokio::test(start_paused = true)]
+async fn failure_after_removal_causes_no_backoff() -> Result<(), TestError> {
+    let folder = Folder::new("durable-reopened")?;
+    let server = ApiServer::builder().in_memory().start().await?;
+    server.create(&config_map("a", "1"))?;
+    let program = ProgramRun::start(&server, &folder.file(), 1).await?;
+    // The call ends by its deadline of 2 s.
+    let stuck_log = Log::default();
+    let removed = register_durable_handler(&program, &stuck_log, |_| HandlerAction::NeverReturn)?;
+    program.settle(&server).await?;
+    assert_eq!(delivered_ids(&stuck_log).len(), 1);
+    removed.remove();
+
+    let deliveries = Arc::new(Mutex::new(Vec::new()));
+    let delivered = deliveries.clone();
+    let registration = program.informer.durable("mirror").on_event(move |event| {
+        delivered.lock().push((event.id, event.failures));
+        async { Ok::<_, std::convert::Infallible>(()) }
+    })?;
+    while registration.stats().running == 1 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // Immediately after the end of the stuck call: a backoff would delay the delivery.
+    assert_eq!(*deliveries.lock(), [(delivered_ids(&stuck_log).remove(0), 0)]);
+    assert_eq!((registration.stats().acknowledged, registration.stats().failed), (1, 0));
+    Ok(())
+}
+
 #[tokio::test(start_paused = true)]
 async fn failing_handler_delays_only_its_object() -> Result<(), TestError> {
     let folder = Folder::new("isolated")?;

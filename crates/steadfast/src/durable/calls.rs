@@ -253,11 +253,18 @@ impl<K: Send + Sync + 'static> Durable<K> {
         None
     }
 
-    /// Processes the end of a call.
-    fn finish_call(self: &Arc<Self>, key: ObjectKey, due: &DueEvent<Object<K>>, result: Result<(), String>) {
+    /// Processes the end of a call with the settings `calls`.
+    fn finish_call(
+        self: &Arc<Self>,
+        calls: &Arc<Calls<K>>,
+        key: ObjectKey,
+        due: &DueEvent<Object<K>>,
+        result: Result<(), String>,
+    ) {
         let reason = {
             let mut state = self.lock();
             state.release(&key);
+            let is_registered = state.calls.as_ref().is_some_and(|current| Arc::ptr_eq(current, calls));
             match result {
                 Ok(()) => {
                     state.counts.acknowledged += 1;
@@ -269,9 +276,15 @@ impl<K: Send + Sync + 'static> Durable<K> {
                     state.deliver_more_unrecorded();
                     None
                 }
-                Err(reason) => {
+                Err(reason) if is_registered => {
                     state.counts.failed += 1;
                     Some(reason)
+                }
+                // The handler was removed during the call, and may have ended the call early. The next handler of this
+                // name receives the event as if the call had not started: without a delay.
+                Err(_) => {
+                    state.ready.push_back(key.clone());
+                    None
                 }
             }
         };
@@ -468,7 +481,7 @@ impl<K: Send + Sync + 'static> DurableCall<K> {
             }
         };
         if let Some((key, due)) = self.delivery.take() {
-            self.durable.finish_call(key, &due, result);
+            self.durable.finish_call(&self.calls, key, &due, result);
         }
     }
 }

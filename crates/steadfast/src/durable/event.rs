@@ -39,7 +39,7 @@ impl<K> fmt::Debug for DurableEvent<K> {
 pub struct DurableStats {
     /// Acknowledged events.
     pub acknowledged: u64,
-    /// Calls that returned an error, panicked or timed out.
+    /// Calls that returned an error, panicked or timed out, without calls that ended after the removal of their handler.
     pub failed: u64,
     /// Events delivered although their pending delivery could not be stored.
     pub unrecorded: u64,

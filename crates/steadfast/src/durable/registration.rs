@@ -229,6 +229,9 @@ impl<T: Send + Sync + 'static> DurableRegistration<T> {
 
     /// Removes the handler: no further call starts. Its pending deliveries stay stored for the next handler of this
     /// name, in this run or a later one.
+    ///
+    /// Running calls continue, and can still acknowledge their events. If such a call fails, the next handler receives the
+    /// event without a backoff, and `failures` does not count the call.
     pub fn remove(&self) {
         self.durable.detach();
     }
