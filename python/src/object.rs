@@ -8,6 +8,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::PyClass;
 use pyo3::exceptions::{PyAttributeError, PyIndexError, PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PyString};
 use serde::Serialize;
 use steadfast::kube::Resource;
@@ -235,7 +236,9 @@ impl Object {
 
     /// Creates an object from JSON, outside of any cache.
     #[staticmethod]
-    fn from_json(py: Python<'_>, json: &[u8]) -> PyResult<Self> {
+    fn from_json(py: Python<'_>, json: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let json = JsonSource::new(json)?;
+        let json = json.bytes();
         let tree: JsonTree = finalization::detach(py, || serde_json::from_slice(json))
             .map_err(|error| PyValueError::new_err(format!("the JSON is not an object of Kubernetes: {error}")))?;
         let text = |name: &str| match tree.root.get(name) {
@@ -343,8 +346,8 @@ impl Fields {
 
     /// Creates a mapping from JSON.
     #[staticmethod]
-    fn from_json(json: &[u8]) -> PyResult<Self> {
-        match serde_json::from_slice(json) {
+    fn from_json(json: &Bound<'_, PyAny>) -> PyResult<Self> {
+        match serde_json::from_slice(JsonSource::new(json)?.bytes()) {
             Ok(Node::Map(map)) => Ok(Self(map)),
             Ok(_) => Err(PyValueError::new_err("the JSON is not an object")),
             Err(error) => Err(PyValueError::new_err(error.to_string())),
@@ -420,11 +423,37 @@ impl Items {
 
     /// Creates a sequence from JSON.
     #[staticmethod]
-    fn from_json(json: &[u8]) -> PyResult<Self> {
-        match serde_json::from_slice(json) {
+    fn from_json(json: &Bound<'_, PyAny>) -> PyResult<Self> {
+        match serde_json::from_slice(JsonSource::new(json)?.bytes()) {
             Ok(Node::List(elements)) => Ok(Self(elements)),
             Ok(_) => Err(PyValueError::new_err("the JSON is not a list")),
             Err(error) => Err(PyValueError::new_err(error.to_string())),
+        }
+    }
+}
+
+/// JSON of an argument, which can be read without the GIL.
+enum JsonSource {
+    Text(PyBackedStr),
+    Bytes(PyBackedBytes),
+}
+
+impl JsonSource {
+    /// Reads the JSON of a `str`, `bytes` or `bytearray`.
+    fn new(argument: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if argument.is_instance_of::<PyString>() {
+            return Ok(Self::Text(argument.extract()?));
+        }
+        argument.extract().map(Self::Bytes).map_err(|_| {
+            let class = argument.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string());
+            PyTypeError::new_err(format!("the JSON must be str or bytes, not {class}"))
+        })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Text(text) => text.as_bytes(),
+            Self::Bytes(bytes) => bytes,
         }
     }
 }
@@ -478,8 +507,19 @@ fn list<'py>(py: Python<'py>, elements: &[Node]) -> PyResult<Bound<'py, PyList>>
 fn item(py: Python<'_>, map: &Map, name: &str) -> PyResult<Py<PyAny>> {
     match map.get(name) {
         Some(value) => value.to_python(py),
-        None => Err(PyKeyError::new_err(name.to_owned())),
+        None => Err(PyKeyError::new_err(match similar_name(map, name) {
+            Some(similar) => format!("{name}; did you mean '{similar}'?"),
+            None => name.to_owned(),
+        })),
     }
+}
+
+/// Returns a member whose name differs only in its case or in underscores, which the names of other clients have.
+fn similar_name<'a>(map: &'a Map, name: &str) -> Option<&'a str> {
+    fn letters(name: &str) -> impl Iterator<Item = char> {
+        name.chars().filter(|letter| *letter != '_').map(|letter| letter.to_ascii_lowercase())
+    }
+    map.members().iter().map(|(member, _)| &**member).find(|member| letters(member).eq(letters(name)))
 }
 
 fn get(py: Python<'_>, map: &Map, name: &str, default: Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {
@@ -497,11 +537,20 @@ fn attribute<'a>(
     name: &str,
     map: impl FnOnce() -> PyResult<&'a Map>,
 ) -> PyResult<Py<PyAny>> {
-    let found = if name.starts_with('_') { None } else { map()?.get(name) };
-    match found {
-        Some(value) => value.to_python(py),
-        None => Err(PyAttributeError::new_err(format!("'{class}' object has no attribute or member '{name}'"))),
+    let missing =
+        |hint: &str| PyAttributeError::new_err(format!("'{class}' object has no attribute or member '{name}'{hint}"));
+    if name.starts_with('_') {
+        return Err(missing(""));
     }
+    let map = map()?;
+    let Some(value) = map.get(name) else {
+        let Some(similar) = similar_name(map, name) else { return Err(missing("")) };
+        let error = missing(&format!("; did you mean '{similar}'?"));
+        // With this attribute and without `obj`, tracebacks contain no second suggestion.
+        error.value(py).setattr("name", name)?;
+        return Err(error);
+    };
+    value.to_python(py)
 }
 
 fn contains(map: &Map, name: &Bound<'_, PyAny>) -> PyResult<bool> {

@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
@@ -53,6 +54,33 @@ def test_missing_member_raises_usual_errors(web: steadfast.Object) -> None:
         web.spec.containers[1]
 
 
+@pytest.mark.parametrize(
+    "wrong, right",
+    [("nodename", "nodeName"), ("node_name", "nodeName"), ("NodeName", "nodeName"), ("Containers", "containers")],
+)
+def test_similar_member_is_suggested(web: steadfast.Object, wrong: str, right: str) -> None:
+    with pytest.raises(AttributeError, match=f"no attribute or member '{wrong}'; did you mean '{right}'\\?") as raised:
+        getattr(web.spec, wrong)
+    # The interpreter adds a suggestion of its own to other errors.
+    assert "".join(traceback.format_exception(raised.value)).lower().count("did you mean") == 1
+    with pytest.raises(KeyError, match=f"{wrong}; did you mean '{right}'\\?"):
+        web.spec[wrong]
+
+
+def test_similar_member_of_object_is_suggested(web: steadfast.Object) -> None:
+    with pytest.raises(AttributeError, match="did you mean 'apiVersion'"):
+        web.api_version
+    with pytest.raises(KeyError, match="did you mean 'apiVersion'"):
+        web["api_version"]
+    for missing in ("nope", "node", "_spec"):
+        with pytest.raises(AttributeError) as error:
+            getattr(web, missing)
+        assert "did you mean" not in str(error.value)
+    with pytest.raises(KeyError) as key_error:
+        web["nope"]
+    assert key_error.value.args == ("nope",)
+
+
 def test_read_decodes_single_fields(web: steadfast.Object) -> None:
     assert web.read("spec.nodeName") == "n1"
     assert web.read("spec.containers[*].image") == ["web:1"]
@@ -95,6 +123,17 @@ def test_copies_and_pickles_are_equal(web: steadfast.Object) -> None:
     assert hash(again) == hash(web)
     assert (again.key, again.uid, again.resource_version) == (web.key, web.uid, web.resource_version)
     assert again.read("spec.nodeName") == "n1"
+
+
+def test_json_is_text_or_bytes() -> None:
+    for part, text in (
+        (steadfast.Object, '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ä"}}'),
+        (steadfast.Fields, '{"a": "ä"}'),
+        (steadfast.Items, '["ä"]'),
+    ):
+        assert part.from_json(text) == part.from_json(text.encode()) == json.loads(text)
+        with pytest.raises(TypeError, match="the JSON must be str or bytes, not dict"):
+            part.from_json({})
 
 
 def test_objects_are_abstract_collections(web: steadfast.Object) -> None:
