@@ -19,7 +19,7 @@ Patch = Literal["merge", "strategic", "json"]
 """The type of a patch: a JSON merge patch, a strategic merge patch, or a list of JSON patch operations."""
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
-"""Deletion of the dependents of an object."""
+"""Policy for the dependents of a deleted object: `propagationPolicy` of Kubernetes."""
 
 Objects = list[Object]
 # The class below has a method `list`, which hides the built-in type in annotations.
@@ -56,7 +56,10 @@ class Client:
         labels: Optional[Labels] = None,
         fields: Optional[Labels] = None,
     ) -> Objects:
-        """Returns the objects of one kind, of all namespaces without `namespace`. For repeated reads, use an informer."""
+        """Returns the objects of one kind in `namespace`, or in all namespaces if it is `None`.
+
+        For repeated reads, use an informer.
+        """
         api_version, resource, _ = await self._resolve(kind)
         query = {"labelSelector": selector_text(labels), "fieldSelector": selector_text(fields)}
         path = collection_path(api_version, resource, namespace) + query_text(query)
@@ -67,7 +70,7 @@ class Client:
         return [Object.from_json(json.dumps({**types, **item}).encode()) for item in response.get("items") or []]
 
     async def create(self, obj: Any) -> Object:
-        """Creates an object of its own `apiVersion` and `kind`, and returns its state on the server."""
+        """Creates an object, and returns its state on the server. Its `apiVersion` and `kind` select the resource."""
         body = to_dictionary(obj)
         path, _ = await self._location(body)
         return await self._write("POST", path, body)
@@ -126,7 +129,8 @@ class Client:
     ) -> None:
         """Deletes an object. Raises `NotFound` if it does not exist.
 
-        With `uid` or `resource_version`, raises `Conflict` if the object has another one. `grace_period` is in seconds.
+        With `uid` or `resource_version`, raises `Conflict` if the object has a different UID or version. `grace_period`
+        is in seconds.
         """
         preconditions = {"uid": uid, "resourceVersion": resource_version}
         preconditions = {name: value for name, value in preconditions.items() if value is not None}
@@ -163,7 +167,7 @@ class Client:
         return Object.from_json(await self._send(method, path, encode_json(body), content_type))
 
     async def _path(self, kind: str, key: Key, subresource: Optional[str] = None) -> str:
-        """Returns the path of an object of a kind by any name."""
+        """Returns the path of an object. `kind` is any name that kubectl accepts."""
         api_version, resource, namespaced = await self._resolve(kind)
         namespace, name = split_key(key)
         namespace = (namespace or self._default_namespace) if namespaced else None
@@ -171,9 +175,7 @@ class Client:
 
     async def _location(self, body: Mapping[str, Any]) -> tuple[str, Optional[str]]:
         """Returns the path of the collection of an object, and its name."""
-        api_version, kind = body.get("apiVersion"), body.get("kind")
-        if not api_version or not kind:
-            raise ValueError("the object has no apiVersion or no kind")
+        api_version, kind = type_of(body)
         group, _, version = api_version.rpartition("/")
         # kubectl accepts this form. The core group has an empty name.
         _, resource, namespaced = await self._resolve(f"{kind}.{version}.{group}")
@@ -182,8 +184,16 @@ class Client:
         return collection_path(api_version, resource, namespace), meta.get("name")
 
 
+def type_of(body: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the `apiVersion` and the `kind` of an object to write."""
+    api_version, kind = body.get("apiVersion"), body.get("kind")
+    if not api_version or not kind:
+        raise ValueError("the object has no apiVersion or no kind")
+    return api_version, kind
+
+
 def to_dictionary(obj: Any) -> dict[str, Any]:
-    """Returns an object of this package, of kr8s, or a mapping as a dictionary."""
+    """Converts an object of this package, an object of kr8s, or a mapping to a dictionary."""
     raw = getattr(obj, "raw", None)
     if isinstance(raw, Mapping):
         obj = raw

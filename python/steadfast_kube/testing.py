@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 from . import _native
-from ._client import Client, Objects, Patch, Propagation, encode_json, to_dictionary
+from ._client import Client, Objects, Patch, Propagation, encode_json, object_path, to_dictionary, type_of
 from ._controllers import Context
 from ._keys import Key, Labels, key_text, split_key
 from ._native import Object
@@ -52,7 +52,8 @@ class Resource:
 class Request:
     """A request that the server received. `at` is its time in seconds since the start of the server.
 
-    `verb` distinguishes kinds of lists and watches: `list`, `page`, `probe`, `state`, `streamed_list`, `watch`.
+    `verb` distinguishes kinds of lists and watches: `list` (the first page), `page` (a further page), `probe` (reads only
+    the version), `state` (one object by its name), `streamed_list` and `watch`.
     """
 
     verb: str
@@ -63,7 +64,7 @@ class Request:
 
 
 class Faults:
-    """Switches faults of all replicas, or of one (`faults.of(0)`). A fault stays on until it is switched off."""
+    """Injects faults into all replicas, or into one (`faults.of(0)`). A fault stays on until it is switched off."""
 
     def __init__(self, server: _native.Server, replica: Optional[int] = None) -> None:
         self._server = server
@@ -145,7 +146,7 @@ class Faults:
         self._set("freeze_etcd", on)
 
     def expire_events(self) -> None:
-        """Expires all watches from older versions: they receive `410`. Open watches continue."""
+        """Expires the history: a watch request from an older version receives `410`. Open watches continue."""
         self._set("expire_events")
 
     def restore(self, revision: int) -> None:
@@ -213,7 +214,7 @@ class Server:
         return self._native.kubeconfig(0)
 
     def create(self, obj: Any) -> dict[str, Any]:
-        """Creates an object of its own `apiVersion` and `kind`, and returns its state on the server."""
+        """Creates an object, and returns its state on the server. Its `apiVersion` and `kind` select the resource."""
         return _parse_object(self._native.create(obj))
 
     def replace(self, obj: Any) -> dict[str, Any]:
@@ -299,9 +300,7 @@ def make_object(content: Union[str, bytes, Mapping[str, Any]]) -> Object:
     """
     if isinstance(content, Object):
         return content
-    if isinstance(content, str):
-        content = content.encode()
-    return Object.from_json(content if isinstance(content, bytes) else encode_json(content))
+    return Object.from_json(content if isinstance(content, (str, bytes)) else encode_json(content))
 
 
 @dataclass(frozen=True)
@@ -335,18 +334,29 @@ class FakeClient(Client):
     Writes do not change these objects. `create`, `replace` and `apply` return the written object. `patch` returns the
     object that the test gave, with a merge patch applied. `list` ignores selectors. To test the interaction with the
     server, use `Server`.
+
+    As in `Client`, a key without a namespace is that of a cluster-scoped object, or of one in `default_namespace`.
     """
 
-    def __init__(self, objects: Optional[Mapping[str, Iterable[Mapping[str, Any]]]] = None) -> None:
+    def __init__(
+        self,
+        objects: Optional[Mapping[str, Iterable[Mapping[str, Any]]]] = None,
+        *,
+        default_namespace: str = "default",
+    ) -> None:
         self.writes: list[RecordedWrite] = []
         """The writes so far."""
+        self._default_namespace = default_namespace
         self._objects = {kind: [make_object(obj) for obj in given] for kind, given in (objects or {}).items()}
 
     async def get(self, kind: str, key: Key) -> Object:
-        """Returns an object that the test gave under this name of its kind, or raises `NotFound`."""
-        for obj in self._objects.get(kind, ()):
-            if obj.key == key_text(key):
-                return obj
+        """Returns an object that the test gave for `kind`. Raises `NotFound` if it gave none with this key."""
+        namespace, name = split_key(key)
+        # The kind may be cluster-scoped, or not. Only the objects of the test can tell.
+        for of_object in (namespace, namespace or self._default_namespace):
+            for obj in self._objects.get(kind, ()):
+                if (obj.namespace, obj.name) == (of_object, name):
+                    return obj
         raise NotFound(f'{kind} "{key_text(key)}" not found', 404, "NotFound")
 
     async def list(
@@ -356,7 +366,7 @@ class FakeClient(Client):
         labels: Optional[Labels] = None,
         fields: Optional[Labels] = None,
     ) -> Objects:
-        """Returns the objects that the test gave under this name of their kind."""
+        """Returns the objects that the test gave for `kind`."""
         return [obj for obj in self._objects.get(kind, ()) if namespace is None or obj.namespace == namespace]
 
     async def create(self, obj: Any) -> Object:
@@ -378,11 +388,11 @@ class FakeClient(Client):
     ) -> Object:
         """Records the patch, and returns the object with a merge patch applied."""
         patch = _plain(patch)
+        namespace, name = split_key(key)
         self.writes.append(RecordedWrite("patch", kind, key_text(key), patch, subresource))
         try:
             state = (await self.get(kind, key)).to_dict()
         except NotFound:
-            namespace, name = split_key(key)
             state = {"metadata": {"name": name, "namespace": namespace}}
         return make_object(_merged(state, patch) if type == "merge" else state)
 
@@ -397,6 +407,7 @@ class FakeClient(Client):
         grace_period: Optional[int] = None,
     ) -> None:
         """Records the deletion."""
+        split_key(key)
         self.writes.append(RecordedWrite("delete", kind, key_text(key)))
 
     async def request(
@@ -414,8 +425,12 @@ class FakeClient(Client):
 
     def _record_object(self, verb: str, obj: Any, subresource: Optional[str]) -> Object:
         body: dict[str, Any] = _plain(to_dictionary(obj))
+        _, kind = type_of(body)
         written = make_object(body)
-        self.writes.append(RecordedWrite(verb, body.get("kind", ""), written.key, body, subresource))
+        if verb != "create":
+            # Raises the error of `Client` for an object without a name.
+            object_path("", written.name, subresource)
+        self.writes.append(RecordedWrite(verb, kind, written.key, body, subresource))
         return written
 
 
@@ -424,6 +439,9 @@ class FakeContext(Context):
 
     It records events and writes. `obj` is the reconciled object. `owned` maps the kinds in `owns` to the objects that
     `context.owned` returns, and `objects` other kinds to the objects that `context.client` reads.
+
+    `FakeContext(None, key="shop/a")` is the context of a deleted object, for a reconciler with `deleted=True`. As for a
+    deleted object in a cluster, it owns no objects and records no events.
 
     ```python
     context = FakeContext(deployment, owned={"replicasets": []})
@@ -434,15 +452,23 @@ class FakeContext(Context):
 
     def __init__(
         self,
-        obj: Mapping[str, Any],
+        obj: Optional[Mapping[str, Any]],
         *,
+        key: Optional[Key] = None,
         owned: Optional[Mapping[str, Iterable[Mapping[str, Any]]]] = None,
         objects: Optional[Mapping[str, Iterable[Mapping[str, Any]]]] = None,
         fencing_token: Optional[int] = None,
+        default_namespace: str = "default",
     ) -> None:
-        self._object = make_object(obj)
+        if (obj is None) == (key is None):
+            raise TypeError('a FakeContext needs an object, or the key of a deleted one: FakeContext(None, key="shop/a")')
+        self._object = None if obj is None else make_object(obj)
+        self._key = key_text(key) if self._object is None else self._object.key
+        self._namespace, self._name = (
+            split_key(self._key) if self._object is None else (self._object.namespace, self._object.name)
+        )
         self._owned = {kind: [make_object(child) for child in given] for kind, given in (owned or {}).items()}
-        self._fake_client = FakeClient({**self._owned, **(objects or {})})
+        self._fake_client = FakeClient({**self._owned, **(objects or {})}, default_namespace=default_namespace)
         self._fencing_token = fencing_token
         self.events: list[RecordedEvent] = []
         """The events so far."""
@@ -465,17 +491,17 @@ class FakeContext(Context):
     @property
     def key(self) -> str:
         """The namespace and the name of the object."""
-        return self._object.key
+        return self._key
 
     @property
     def name(self) -> str:
         """The name of the object."""
-        return self._object.name
+        return self._name
 
     @property
     def namespace(self) -> Optional[str]:
-        """The namespace of the object."""
-        return self._object.namespace
+        """The namespace of the object; `None` for a cluster-scoped object."""
+        return self._namespace
 
     @property
     def fencing_token(self) -> Optional[int]:
@@ -486,7 +512,7 @@ class FakeContext(Context):
         """Returns the objects that the test gave. Raises `KeyError` for a kind that it did not give."""
         if kind not in self._owned:
             raise KeyError(f"the test gave no owned {kind!r}: FakeContext(…, owned={{{kind!r}: […]}})")
-        return list(self._owned[kind])
+        return [] if self._object is None else list(self._owned[kind])
 
     def event(
         self,
@@ -497,7 +523,8 @@ class FakeContext(Context):
         type: Literal["Normal", "Warning"] = "Normal",
     ) -> None:
         """Records an event in `events`."""
-        self.events.append(RecordedEvent(reason, note, type, action))
+        if self._object is not None:
+            self.events.append(RecordedEvent(reason, note, type, action))
 
     async def wrote(self, obj: object, timeout: Optional[float] = 30) -> None:
         """Returns immediately."""

@@ -2,6 +2,7 @@
 
 import inspect
 import time
+from typing import Optional
 
 import pytest
 
@@ -136,7 +137,8 @@ def test_fake_context_records_events_and_writes() -> None:
         secret = await context.client.get("secrets", "shop/s")
         patched = await context.client.patch("deployments", context.key, {"metadata": {"annotations": {"sets": "1"}}})
         assert patched.metadata.annotations.sets == "1" and patched.kind == "Deployment"
-        assert (await context.client.create({"kind": "A", "metadata": {"name": "a"}, "data": secret.data})).key == "a"
+        written = {"apiVersion": "v1", "kind": "A", "metadata": {"name": "a"}, "data": secret.data}
+        assert (await context.client.create(written)).key == "a"
         await context.client.delete("pods", (context.namespace, context.name))
         await context.wrote(patched)
         return None
@@ -152,7 +154,9 @@ def test_fake_context_records_events_and_writes() -> None:
         assert await check(deployment, context) is None
         assert context.writes == [
             RecordedWrite("patch", "deployments", "shop/web", {"metadata": {"annotations": {"sets": "1"}}}),
-            RecordedWrite("create", "A", "a", {"kind": "A", "metadata": {"name": "a"}, "data": {"x": "eA=="}}),
+            RecordedWrite(
+                "create", "A", "a", {"apiVersion": "v1", "kind": "A", "metadata": {"name": "a"}, "data": {"x": "eA=="}}
+            ),
             RecordedWrite("delete", "pods", "shop/web"),
         ]
         assert [obj.key for obj in await context.client.list("secrets")] == ["shop/s"]
@@ -164,6 +168,68 @@ def test_fake_context_records_events_and_writes() -> None:
             context.informers
 
     run(main())
+
+
+def test_fake_client_reads_and_rejects_like_the_client(server: Server) -> None:
+    in_default = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "default"}}
+    in_shop = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "b", "namespace": "shop"}}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+    for obj in (in_default, in_shop):
+        server.create(obj)
+    nameless = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}
+
+    async def main() -> None:
+        async with steadfast.Informers(url=server.url) as informers:
+            fake = FakeClient({"configmaps": [in_default, in_shop], "namespaces": [namespace]})
+            for client in (informers.client, fake):
+                # A key without a namespace is in the default namespace, or cluster-scoped.
+                assert (await client.get("configmaps", "a")).key == "default/a"
+                assert (await client.get("configmaps", (None, "a"))).key == "default/a"
+                assert (await client.get("namespaces", "default")).key == "default"
+                patched = await client.patch("configmaps", "a", {"data": {"x": "1"}})
+                assert (patched.key, patched.data.x) == ("default/a", "1")
+                with pytest.raises(steadfast.NotFound):
+                    await client.get("configmaps", "b")
+                for call in (client.get, client.delete):
+                    with pytest.raises(ValueError, match="more than one '/'"):
+                        await call("configmaps", "a/b/c")
+                with pytest.raises(ValueError, match="more than one '/'"):
+                    await client.patch("configmaps", "a/b/c", {})
+                with pytest.raises(ValueError, match="no apiVersion or no kind"):
+                    await client.create({"kind": "ConfigMap", "metadata": {"name": "c"}})
+                with pytest.raises(ValueError, match="no metadata.name"):
+                    await client.replace(nameless)
+                with pytest.raises(ValueError, match="no metadata.name"):
+                    await client.apply(nameless, field_manager="test")
+            assert [write.verb for write in fake.writes] == ["patch"]
+        fake = FakeClient({"configmaps": [in_shop]}, default_namespace="shop")
+        assert (await fake.get("configmaps", "b")).key == "shop/b"
+
+    run(main())
+
+
+def test_fake_context_of_deleted_object() -> None:
+    @steadfast.reconcile("configmaps", owns=["pods"], deleted=True)
+    async def forget(config: Optional[steadfast.Object], context: Context) -> None:
+        assert config is None and context.owned("pods") == []
+        context.event("Deleted")
+        await context.client.delete("secrets", context.key)
+
+    async def main() -> None:
+        for key in ("shop/a", ("shop", "a")):
+            context = FakeContext(None, key=key, owned={"pods": [pod("web-0")]})
+            assert (context.key, context.namespace, context.name) == ("shop/a", "shop", "a")
+            await forget(None, context)
+            # An event needs its object.
+            assert context.events == [] and context.writes == [RecordedWrite("delete", "secrets", "shop/a")]
+            with pytest.raises(KeyError, match="no owned 'services'"):
+                context.owned("services")
+
+    run(main())
+    with pytest.raises(TypeError, match='FakeContext\\(None, key="shop/a"\\)'):
+        FakeContext(None)
+    with pytest.raises(TypeError, match="needs an object, or the key of a deleted one"):
+        FakeContext(pod("web-0"), key="shop/a")
 
 
 def test_fake_client_implements_the_client() -> None:
