@@ -28,9 +28,9 @@ logger = logging.getLogger("steadfast_kube")
 Requeue = Union[None, int, float, timedelta]
 """Result of a reconcile: the delay until the next one, in seconds or as a `timedelta`, or `None` to wait for a change."""
 
-Function = Callable[[Any, "Context"], Awaitable[Requeue]]
+ReconcileFunction = Callable[[Any, "Context"], Awaitable[Requeue]]
 
-Keys = Callable[[Object], Iterable[Key]]
+KeyMapper = Callable[[Object], Iterable[Key]]
 
 FINALIZER = re.compile(
     r"(?=[^/]{1,253}/)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*"
@@ -39,10 +39,10 @@ FINALIZER = re.compile(
 """Names of finalizers: a domain, a slash and a name. The server rejects names without a domain."""
 
 RAISED = "the function raised "
-"""Start of the error of a reconcile whose exception was logged."""
+"""Prefix of error messages for exceptions of reconcile functions, which this module has already logged."""
 
 OWNER_INDEX = "owner uid"
-"""Index of the caches in `owns`."""
+"""Name of the index by owner UID, in the caches of the kinds in `owns`."""
 
 
 class Context:
@@ -100,7 +100,7 @@ class Context:
         action: Optional[str] = None,
         type: Literal["Normal", "Warning"] = "Normal",
     ) -> None:
-        """Records an event about the object, which `kubectl describe` shows. Never waits.
+        """Records an event about the object. `kubectl describe` shows the event. Never waits.
 
         `reason` and `action` are words in UpperCamelCase; `action` is `Reconcile` by default. Repeated events are
         merged into one event with a count.
@@ -132,17 +132,17 @@ class Reconciler:
     `steadfast_kube.testing.FakeContext`.
     """
 
-    def __init__(self, function: Function, kind: str, settings: dict[str, Any]) -> None:
+    def __init__(self, function: ReconcileFunction, kind: str, settings: dict[str, Any]) -> None:
         check_function(function)
         self.function = function
         self.kind = kind
         self.name: str = settings.pop("name") or function.__name__
         self.settings = settings
         self.finalizer: Optional[str] = None
-        self.cleanup_function: Optional[Function] = None
+        self.cleanup_function: Optional[ReconcileFunction] = None
         self.__doc__ = function.__doc__
 
-    def cleanup(self, finalizer: str) -> Callable[[Function], Function]:
+    def cleanup(self, finalizer: str) -> Callable[[ReconcileFunction], ReconcileFunction]:
         """Decorates the function that runs before the deletion of an object.
 
         `finalizer` is a name such as `example.com/account`. It is added to each object before its first reconcile, and
@@ -156,7 +156,7 @@ class Reconciler:
                 f"{finalizer!r} is not a valid finalizer; use a domain, a slash and a name, such as example.com/cleanup"
             )
 
-        def decorate(function: Function) -> Function:
+        def decorate(function: ReconcileFunction) -> ReconcileFunction:
             if self.cleanup_function is not None:
                 raise ValueError(f"{self.name} has a cleanup function already")
             check_function(function)
@@ -184,7 +184,7 @@ def reconcile(
     labels: Optional[Labels] = None,
     fields: Optional[Labels] = None,
     owns: Sequence[str] = (),
-    watches: Optional[Mapping[str, Keys]] = None,
+    watches: Optional[Mapping[str, KeyMapper]] = None,
     changes: Sequence[str] = (),
     concurrency: int = 10,
     timeout: Optional[float] = 300.0,
@@ -192,7 +192,7 @@ def reconcile(
     pause_when_stale: Optional[float] = 30.0,
     deleted: bool = False,
     name: Optional[str] = None,
-) -> Callable[[Function], Reconciler]:
+) -> Callable[[ReconcileFunction], Reconciler]:
     """Decorates a function that reconciles each object of a kind, and reconciles it again after each change.
 
     ```python
@@ -203,9 +203,9 @@ def reconcile(
         return 60                       # again after 60 s, or after a change
     ```
 
-    Of each object, one reconcile runs at a time. A reconcile that raises an exception is repeated with a backoff from 5 ms
-    to 1,000 s. Each reconcile sees the writes of the previous one. No reconcile runs while a cache that it reads has been
-    in doubt for more than `pause_when_stale` seconds; `None` never pauses.
+    For each object, at most one reconcile runs at a time. A reconcile that raises an exception is repeated with a backoff
+    from 5 ms to 1,000 s. Each reconcile sees the writes of the previous one. No reconcile runs while a cache that it reads
+    has been in doubt for more than `pause_when_stale` seconds; `None` never pauses.
 
     `namespace`, `labels` and `fields` select the objects, as in `Informers.watch`. `owns` are kinds of objects whose
     changes reconcile their owners. `watches` maps other kinds to functions that return the keys to reconcile.
@@ -268,7 +268,7 @@ class Controller:
         self.owned: dict[str, Informer] = {
             kind: informers.watch(kind, namespace, index=index) for kind in settings["owns"]
         }
-        self._watched_informers: list[tuple[Informer, Keys]] = [
+        self._watched_informers: list[tuple[Informer, KeyMapper]] = [
             (informers.watch(kind, namespace), keys) for kind, keys in settings["watches"].items()
         ]
 
@@ -370,7 +370,7 @@ class Controller:
             call.finish(requeue_after=delay)
 
     async def _enqueue_changed_keys(
-        self, native_controller: _native.Controller, informer: Informer, keys: Keys
+        self, native_controller: _native.Controller, informer: Informer, keys: KeyMapper
     ) -> None:
         """Enqueues the keys of the changed objects of a watched kind."""
         async for event in informer.events():
@@ -380,13 +380,13 @@ class Controller:
                 try:
                     changed_keys = [split_key(key) for key in keys(state)]
                 except Exception:
-                    logger.exception("%s: no keys of %s", self._reconciler.name, event.key)
+                    logger.exception("%s: the function in `watches` failed for %s", self._reconciler.name, event.key)
                     continue
                 for namespace, name in changed_keys:
                     native_controller.enqueue(namespace, name)
 
 
-def check_function(function: Function) -> None:
+def check_function(function: ReconcileFunction) -> None:
     """Raises `TypeError` if a function is not an `async def` with the object and the context as its arguments."""
     if not inspect.iscoroutinefunction(function):
         raise TypeError(f"{function!r} must be an `async def`; call blocking code by `asyncio.to_thread`")

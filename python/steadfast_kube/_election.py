@@ -12,7 +12,7 @@ __all__ = ["Leader", "LeaderElection"]
 
 
 class Leader:
-    """One term as the leader. An ended term never resumes."""
+    """One term of this process as the leader. An ended term never resumes: the next one is another `Leader`."""
 
     def __init__(self, term: _native.Term, resolve: Resolve, default_namespace: str) -> None:
         self._term = term

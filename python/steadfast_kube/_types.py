@@ -73,7 +73,7 @@ class Added:
 
 @dataclass(frozen=True)
 class Updated:
-    """An object changed. Intermediate states may have been skipped; the last state never is.
+    """An object changed. Intermediate states may be skipped. The last state is always delivered.
 
     `old` is the state of the previous event of this stream.
     """
@@ -144,8 +144,8 @@ class DurableStats:
 class DurablePosition:
     """The acknowledged changes of a durable handler, as versions.
 
-    Every change up to `reached` is acknowledged or pending. `first_pending` is the lowest version that is not
-    acknowledged, or a lower version; `None` if every change up to `reached` is acknowledged.
+    Every change up to `reached` is acknowledged or pending. All changes below `first_pending` are acknowledged. It is
+    `None` if every change up to `reached` is acknowledged.
     """
 
     reached: str

@@ -33,7 +33,7 @@ class WrittenObject:
 
 
 def written_object(obj: object) -> WrittenObject:
-    """Reads the identity of an object of this package, of a dictionary, of kr8s or of the official client."""
+    """Reads the identity of a written object: a dictionary, or an object of this package, of kr8s or of the official client."""
     raw = getattr(obj, "raw", None)
     source: Any = raw if isinstance(raw, Mapping) else obj
     if isinstance(source, Mapping):

@@ -101,7 +101,7 @@ class ObjectCache:
     def get_by_key(self, key: str) -> Any:
         """Returns the cached object with a key, or `None`."""
         if self._key_func is not None:
-            # The keys are unknown to the informer.
+            # The informer does not know the keys of `key_func`, so all objects are searched.
             models = (self._model(obj) for obj in self._objects().values())
             return next((model for model in models if self._key_func(model) == key), None)
         informer = self._informer()
@@ -114,8 +114,8 @@ class SharedInformer:
 
     `list_func` is a method of an API class of the official client, such as `CoreV1Api().list_namespaced_pod`. It is not
     called: the informer requests its resource from the same server. `informers` is an open `blocking.Informers` to share.
-    Without it, the server and the token of the client are used if its URL is `http://`. Otherwise, the connection is that
-    of kubectl, which must lead to the same server.
+    Without `informers`, a client with an `http://` URL determines the server and the token. For any other URL, the
+    connection is that of kubectl, and both must use the same server.
 
     Handlers run on one thread, one after the other. The exception of a handler is logged.
     """
@@ -213,7 +213,7 @@ class SharedInformer:
         last_check = last_resync = time.monotonic()
         while not isinstance(informer.freshness, Stopped):
             for event in events:
-                self._call_for(event)
+                self._dispatch(event)
                 # Without this condition, constant changes would prevent the checks below.
                 if time.monotonic() - last_check >= CHECK_INTERVAL:
                     break
@@ -221,27 +221,27 @@ class SharedInformer:
             freshness = informer.freshness
             is_doubted = isinstance(freshness, Doubt) and not isinstance(freshness, (Starting, Stopped))
             if is_doubted and not was_doubted:
-                self._call_all(ERROR, OutOfDate(freshness))
+                self._call_handlers(ERROR, OutOfDate(freshness))
             was_doubted = is_doubted
             if 0 < self._resync_period <= last_check - last_resync and informer.has_synced:
                 last_resync = last_check
                 for obj in informer.values():
-                    self._call(MODIFIED, obj)
+                    self._call_handlers_of(MODIFIED, obj)
 
-    def _call_for(self, event: Event) -> None:
+    def _dispatch(self, event: Event) -> None:
         if isinstance(event, Added):
-            self._call(ADDED, event.object)
+            self._call_handlers_of(ADDED, event.object)
         elif isinstance(event, Deleted):
-            self._call(DELETED, event.object)
+            self._call_handlers_of(DELETED, event.object)
         else:
-            self._call(MODIFIED, event.object)
+            self._call_handlers_of(MODIFIED, event.object)
 
-    def _call(self, event_type: str, obj: Object) -> None:
+    def _call_handlers_of(self, event_type: str, obj: Object) -> None:
         # Without a handler, the object is not decoded.
         if self._handlers[event_type]:
-            self._call_all(event_type, self._list_request.model(obj))
+            self._call_handlers(event_type, self._list_request.model(obj))
 
-    def _call_all(self, event_type: str, argument: Any) -> None:
+    def _call_handlers(self, event_type: str, argument: Any) -> None:
         with self._lock:
             handlers = list(self._handlers[event_type])
         for handler in handlers:
@@ -283,7 +283,7 @@ class ListRequest:
 
         model = getattr(client, response.removesuffix("List"), None)
         if not response.endswith("List") or model is None:
-            raise TypeError(f"{list_func.__name__} returns no list of models, but {response}")
+            raise TypeError(f"{list_func.__name__} must return a list of models, not {response}")
         configuration = api_client.configuration
         authorization = (configuration.api_key or {}).get("authorization") or ""
         token = authorization.removeprefix("Bearer ") or getattr(configuration, "access_token", None)
