@@ -2,7 +2,7 @@
 
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use futures::Stream;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use steadfast::{Certainty, DeleteReason, Event, Lazy, Watch};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::bridge::Bridge;
 use crate::errors::python_class;
@@ -28,7 +28,9 @@ use crate::watching::{InformerHandle, InformerReader, Resource};
 pub(crate) struct EventStream {
     bridge: Bridge,
     informer_handle: Arc<InformerHandle>,
+    /// Locked also with the GIL: no holder waits for the GIL.
     state: Arc<Mutex<StreamState>>,
+    waiters: Arc<Waiters>,
     /// True after `close`, which must end a pending `ready`.
     is_closed: watch::Sender<bool>,
 }
@@ -40,6 +42,21 @@ struct StreamState {
     /// Event that `ready` has taken from the queue, which has no method to peek.
     next_event: Option<(Event<Lazy<JsonTree>>, Arc<Resource>)>,
     has_ended: bool,
+}
+
+/// All callers that wait in `ready`.
+///
+/// The library's stream wakes only the caller that polled last. All polls therefore register this waker, which wakes every
+/// caller: several threads can read one stream.
+#[derive(Default)]
+struct Waiters {
+    woken: Notify,
+}
+
+impl Wake for Waiters {
+    fn wake(self: Arc<Self>) {
+        self.woken.notify_waiters();
+    }
 }
 
 impl StreamState {
@@ -92,7 +109,7 @@ impl EventStream {
         // The subscription starts now, so that the stream includes all changes after this call. After `add_reader`, so
         // that an end of the informer in between is not missed.
         state.lock().subscribe_if_running(&informer_handle);
-        Self { bridge, informer_handle, state, is_closed: watch::Sender::new(false) }
+        Self { bridge, informer_handle, state, waiters: Arc::default(), is_closed: watch::Sender::new(false) }
     }
 }
 
@@ -104,7 +121,8 @@ impl EventStream {
         let next_event = {
             let mut state = self.state.lock();
             state.subscribe_if_running(&self.informer_handle);
-            state.poll(&mut Context::from_waker(Waker::noop()));
+            // With the waker of `ready`: another waker would replace it, so that no caller in `ready` would be woken.
+            state.poll(&mut Context::from_waker(&Waker::from(self.waiters.clone())));
             state.next_event.take()
         };
         next_event.map(|(event, resource)| event_to_python(py, event, &resource.kind)).transpose()
@@ -115,18 +133,25 @@ impl EventStream {
     fn ready(&self, py: Python<'_>, timeout: Option<f64>, blocking: bool) -> PyResult<Py<PyAny>> {
         let (informer_handle, state, mut is_closed) =
             (self.informer_handle.clone(), self.state.clone(), self.is_closed.subscribe());
-        let handle_for_end = self.informer_handle.clone();
+        let (handle_for_end, waiters) = (self.informer_handle.clone(), self.waiters.clone());
         let has_event = async move {
             if informer_handle.until_running().await.is_none() {
                 state.lock().close();
                 return false;
             }
-            futures::future::poll_fn(|context| {
-                let mut state = state.lock();
-                state.subscribe_if_running(&informer_handle);
-                if state.poll(context) { Poll::Ready(!state.has_ended) } else { Poll::Pending }
-            })
-            .await
+            let waker = Waker::from(waiters.clone());
+            loop {
+                // Registered before the poll, so that no wake-up in between is missed.
+                let woken = waiters.woken.notified();
+                {
+                    let mut state = state.lock();
+                    state.subscribe_if_running(&informer_handle);
+                    if state.poll(&mut Context::from_waker(&waker)) {
+                        return !state.has_ended;
+                    }
+                }
+                woken.await;
+            }
         };
         let work = async move {
             let until_closed = async { drop(is_closed.wait_for(|is_closed| *is_closed).await) };

@@ -23,7 +23,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Optional, TypeVar, Union
 
-from ._durable import ACK_TIMEOUT, CONCURRENCY, DeliveriesBase, open_stream
+from ._durable import DEFAULT_ACK_TIMEOUT, DEFAULT_CONCURRENCY, DeliveriesBase, open_stream
 from ._informers import ASYNC_CONDITION, InformersBase, ReadOnlyInformer, stopped_error
 from ._keys import Key, Labels
 from ._native import Cache, Cluster, Delivery, DeliveryStream, EventStream
@@ -39,6 +39,7 @@ class Events:
     """Events of an informer, as an iterator that waits.
 
     With `timeout`, the iteration ends after that number of seconds without an event; a later iteration continues.
+    Several threads can read a stream: each event is delivered to one of them.
     """
 
     def __init__(self, stream: EventStream, timeout: Optional[float]) -> None:
@@ -71,7 +72,7 @@ class Deliveries(DeliveriesBase):
     """Deliveries of a durable handler, as an iterator that waits.
 
     With `timeout`, the iteration ends after that number of seconds without a delivery; a later iteration continues.
-    Several threads can read a stream.
+    Several threads can read a stream: each delivery is passed to one of them.
     """
 
     def __init__(self, stream: DeliveryStream, timeout: Optional[float]) -> None:
@@ -117,8 +118,8 @@ class Informer(ReadOnlyInformer):
         name: str,
         timeout: Optional[float] = None,
         *,
-        concurrency: int = CONCURRENCY,
-        ack_timeout: Optional[float] = ACK_TIMEOUT,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        ack_timeout: Optional[float] = DEFAULT_ACK_TIMEOUT,
     ) -> Deliveries:
         """Returns the events of a durable handler, each delivered until it is acknowledged, also after a restart.
 

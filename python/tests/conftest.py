@@ -58,6 +58,14 @@ async def eventually(condition: Callable[[], Any], task: Optional["asyncio.Task[
     return await asyncio.wait_for(wait(), PATIENCE)
 
 
+async def until_waiting(informer: steadfast.Informer) -> None:
+    """Returns after all waits that started earlier have found nothing, and wait.
+
+    The thread of the informers first runs the tasks in the order of their starts.
+    """
+    await informer._cache.changed(informer._cache.changes(), 0.0)
+
+
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Runs a test's coroutine, at most twice `PATIENCE`."""
     return asyncio.run(asyncio.wait_for(main, 2 * PATIENCE))

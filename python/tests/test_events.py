@@ -7,7 +7,7 @@ import time
 import pytest
 
 import steadfast_kube as steadfast
-from conftest import PATIENCE, next_event, pod, run
+from conftest import PATIENCE, next_event, pod, run, until_waiting
 from steadfast_kube.testing import Server
 
 
@@ -190,6 +190,27 @@ def test_second_reader_is_rejected(server: Server) -> None:
                 await events.__anext__()
             server.create(pod("web-0"))
             assert (await first).key == "shop/web-0"
+
+    run(main())
+
+
+def test_event_wakes_all_waits_of_a_stream(server: Server) -> None:
+    async def main() -> None:
+        async with steadfast.Informers(url=server.url) as informers:
+            pods = informers.watch("pods")
+            await pods.synced(timeout=PATIENCE)
+            stream = pods.events()._stream
+            waits = [asyncio.ensure_future(stream.ready()) for _ in range(3)]
+            await until_waiting(pods)
+            # A read that finds nothing does not replace the waits.
+            assert stream.take() is None
+            # The end of one wait does not replace the others either.
+            assert not await stream.ready(0.0)
+            waits.pop().cancel()
+            server.create(pod("web-0"))
+            assert await asyncio.wait_for(asyncio.gather(*waits), PATIENCE) == [True, True]
+            event = stream.take()
+            assert event is not None and event.key == "shop/web-0" and stream.take() is None
 
     run(main())
 
