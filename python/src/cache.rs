@@ -209,7 +209,7 @@ impl Cache {
 
     fn stream(&self, py: Python<'_>) -> PyResult<EventStream> {
         self.bridge.check_process(py)?;
-        Ok(EventStream::new(self.bridge.clone(), self.informer_handle.clone()))
+        Ok(finalization::detach(py, || EventStream::new(self.bridge.clone(), self.informer_handle.clone())))
     }
 
     /// Registers a durable handler.
@@ -236,16 +236,22 @@ impl Cache {
     /// Counters of the durable handlers by name, also of handlers that this run has not registered.
     fn durable_handlers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let handlers = PyDict::new(py);
-        for (name, stats) in self.synced_informer(py)?.informer.durable_handlers() {
+        let running_informer = self.synced_informer(py)?;
+        for (name, stats) in finalization::detach(py, move || running_informer.informer.durable_handlers()) {
             handlers.set_item(&*name, stats_to_python(py, stats)?)?;
         }
         Ok(handlers)
     }
 
-    /// Removes a durable handler with its pending deliveries, and returns true if it existed.
+    /// Removes a durable handler with its pending deliveries, and returns true if it existed. Ends its open stream.
     fn drop_durable(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
         let running_informer = self.synced_informer(py)?;
-        Ok(finalization::detach(py, move || running_informer.informer.drop_durable(name)))
+        Ok(finalization::detach(py, || {
+            let existed = running_informer.informer.drop_durable(name);
+            drop(running_informer);
+            self.informer_handle.notify_handler_drop();
+            existed
+        }))
     }
 
     #[pyo3(signature = (timeout=None, blocking=false))]
@@ -335,8 +341,11 @@ impl Cache {
     }
 
     /// Memory of the cache in bytes.
-    fn memory(&self) -> usize {
-        self.informer_handle.running_informer().map_or(0, |running_informer| running_informer.informer.memory().total())
+    fn memory(&self, py: Python<'_>) -> usize {
+        finalization::detach(py, || {
+            let running_informer = self.informer_handle.running_informer();
+            running_informer.map_or(0, |running_informer| running_informer.informer.memory().total())
+        })
     }
 
     fn stop(&self, py: Python<'_>) -> PyResult<()> {

@@ -12,6 +12,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use steadfast::unstable::checkpoint_released;
 use steadfast::{Checkpoint, Connection, Scope, parse_selector};
+use tokio::sync::watch;
 
 use crate::bridge::Bridge;
 use crate::cache::Cache;
@@ -42,6 +43,8 @@ struct ClusterState {
     session: Option<Arc<Session>>,
     informer_handles: Vec<Arc<InformerHandle>>,
     is_closed: bool,
+    /// Counter of dropped durable handlers, for the streams of their deliveries.
+    handler_drops: watch::Sender<u64>,
     /// Release of the checkpoint after the close, with the session whose threads write to it.
     checkpoint_release: Option<(BoxFuture<'static, ()>, Arc<Session>)>,
 }
@@ -145,12 +148,13 @@ impl Cluster {
         };
         let settings =
             InformerSettings { name: kind, scope, indexes, managed_fields, protobuf, memory_limit, checkpoint };
-        let informer_handle = InformerHandle::new(settings);
-        {
+        let informer_handle = {
             let mut state = self.state.lock();
+            let informer_handle = InformerHandle::new(settings, state.handler_drops.clone());
             state.informer_handles.retain(|informer_handle| !informer_handle.is_ended());
             state.informer_handles.push(informer_handle.clone());
-        }
+            informer_handle
+        };
         self.bridge.handle().spawn(informer_handle.clone().run(session));
         Ok(Cache::new(self.bridge.clone(), informer_handle))
     }
@@ -309,14 +313,11 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        let mut state = self.state.lock();
-        if self.bridge.is_own_process() {
-            return;
+        if !self.bridge.is_own_process() {
+            // A forked child has no threads of the library. It must wait neither for them nor for their locks: the state is
+            // leaked.
+            std::mem::forget(self.state.clone());
         }
-        // A forked child has no threads of the library, and must not wait for them: their values are leaked.
-        std::mem::forget(state.session.take());
-        std::mem::forget(std::mem::take(&mut state.informer_handles));
-        std::mem::forget(state.checkpoint_release.take());
     }
 }
 

@@ -327,6 +327,8 @@ impl Controller {
 impl Drop for Controller {
     fn drop(&mut self) {
         if !self.bridge.is_own_process() {
+            // A forked child has no threads of the library, and must not wait for their locks. The state is leaked.
+            std::mem::forget(self.state.clone());
             return;
         }
         // Dropping the library's controller cancels its reconciles.

@@ -35,6 +35,8 @@ pub(crate) struct DurableSettings {
 ///
 /// Each delivery is one call of the library's handler, which ends with the acknowledgement. The library limits the
 /// number of concurrent calls, and thereby the length of this queue.
+///
+/// The methods take the lock of the queue without the GIL, because the library's registration is used under that lock.
 #[pyclass(frozen, module = "steadfast_kube._native")]
 pub(crate) struct DeliveryStream {
     bridge: Bridge,
@@ -65,7 +67,7 @@ struct QueuedDelivery {
 }
 
 impl DeliveryQueue {
-    /// Registers the handler if the informer has started.
+    /// Registers the handler if the informer has started. Ends the stream if its handler was dropped.
     ///
     /// The caller must be in the context of the runtime that runs the calls.
     ///
@@ -73,6 +75,7 @@ impl DeliveryQueue {
     ///
     /// Returns an error if the informer has no checkpoint, or if the name is in use or invalid.
     fn register_if_running(self: &Arc<Self>, informer_handle: &Arc<InformerHandle>) -> Result<(), HandlerError> {
+        self.close_if_dropped();
         let mut state = self.state.lock();
         if state.registration.is_some() || state.has_ended {
             return Ok(());
@@ -158,14 +161,27 @@ impl DeliveryQueue {
         let (registration, deliveries) = {
             let mut state = self.state.lock();
             state.has_ended = true;
-            (state.registration.take(), std::mem::take(&mut state.deliveries))
+            let registration = state.registration.take();
+            // The registration ends before all calls that end with this stream, so that the library counts none of them as
+            // failed. Under the lock, because a call that finds the ended stream fails immediately.
+            if let Some((registration, _)) = &registration {
+                registration.remove();
+            }
+            (registration, std::mem::take(&mut state.deliveries))
         };
-        // The registration ends first. The calls that end with their deliveries are then not repeated.
-        if let Some((registration, _)) = registration {
-            registration.remove();
-        }
-        drop(deliveries);
+        drop((registration, deliveries));
         self.changed.notify_waiters();
+    }
+
+    /// Ends the stream if its handler was dropped, or if the library's informer has ended.
+    fn close_if_dropped(&self) {
+        let state = self.state.lock();
+        let is_dropped =
+            state.registration.as_ref().is_some_and(|(registration, _)| !registration.stats().is_registered);
+        drop(state);
+        if is_dropped {
+            self.close();
+        }
     }
 }
 
@@ -198,11 +214,30 @@ impl DeliveryStream {
     }
 
     fn register_if_running(&self, py: Python<'_>) -> PyResult<()> {
-        let registered = finalization::detach(py, || {
+        self.with_state(py, |_| ())
+    }
+
+    /// Registers the handler if the informer has started, and returns a part of the state.
+    fn with_state<T: Send>(&self, py: Python<'_>, read: impl FnOnce(&mut QueueState) -> T + Send) -> PyResult<T> {
+        let result = finalization::detach(py, || {
             let _runtime = self.bridge.handle().enter();
-            self.queue.register_if_running(&self.informer_handle)
+            self.queue.register_if_running(&self.informer_handle)?;
+            Ok(read(&mut self.queue.state.lock()))
         });
-        registered.map_err(|error| handler_error(py, &error))
+        result.map_err(|error| handler_error(py, &error))
+    }
+
+    /// Returns a value of the registration; `None` without one.
+    fn of_registration<T: Send>(
+        &self,
+        py: Python<'_>,
+        read: impl FnOnce(&DurableRegistration<JsonTree>) -> T + Send,
+    ) -> PyResult<Option<T>> {
+        self.bridge.check_process(py)?;
+        Ok(finalization::detach(py, || {
+            self.queue.close_if_dropped();
+            self.queue.state.lock().registration.as_ref().map(|(registration, _)| read(registration))
+        }))
     }
 }
 
@@ -211,12 +246,10 @@ impl DeliveryStream {
     /// Returns the next delivery if one is queued.
     fn take(&self, py: Python<'_>) -> PyResult<Option<Delivery>> {
         self.bridge.check_process(py)?;
-        self.register_if_running(py)?;
-        let next = {
-            let mut state = self.queue.state.lock();
+        let next = self.with_state(py, |state| {
             let kind = state.registration.as_ref().map(|(_, kind)| kind.clone());
             state.deliveries.pop_front().zip(kind)
-        };
+        })?;
         let Some((QueuedDelivery { event, read, outcome }, kind)) = next else { return Ok(None) };
         // The call waits for this notification as long as the delivery is queued.
         let _ = read.send(());
@@ -229,11 +262,12 @@ impl DeliveryStream {
         let (informer_handle, queue) = (self.informer_handle.clone(), self.queue.clone());
         let work = async move {
             let has_delivery = async {
-                let mut progress = informer_handle.progress();
+                let (mut progress, mut handler_drops) = (informer_handle.progress(), informer_handle.handler_drops());
                 loop {
                     // Registered before the check, so that no change in between is missed.
                     let changed = queue.changed.notified();
                     progress.mark_unchanged();
+                    handler_drops.mark_unchanged();
                     queue.register_if_running(&informer_handle)?;
                     {
                         let state = queue.state.lock();
@@ -241,7 +275,11 @@ impl DeliveryStream {
                             return Ok(!state.deliveries.is_empty());
                         }
                     }
-                    let _ = select(pin!(changed), pin!(progress.changed())).await;
+                    tokio::select! {
+                        () = changed => {}
+                        _ = progress.changed() => {}
+                        _ = handler_drops.changed() => {}
+                    }
                 }
             };
             match timeout {
@@ -257,24 +295,24 @@ impl DeliveryStream {
         })
     }
 
-    /// True after the informer or the stream has ended.
+    /// True after the end of the informer, of the handler or of the stream.
     #[getter]
-    fn ended(&self) -> bool {
-        self.queue.state.lock().has_ended
+    fn ended(&self, py: Python<'_>) -> bool {
+        finalization::detach(py, || {
+            self.queue.close_if_dropped();
+            self.queue.state.lock().has_ended
+        })
     }
 
     /// Counters of the handler; `None` before the informer has started and after the end.
     fn stats(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        self.bridge.check_process(py)?;
-        let stats = self.queue.state.lock().registration.as_ref().map(|(registration, _)| registration.stats());
+        let stats = self.of_registration(py, DurableRegistration::stats)?;
         stats.map(|stats| stats_to_python(py, stats)).transpose()
     }
 
     /// `(reached, first_pending)`; `None` before the informer has synced and after the end.
     fn position(&self, py: Python<'_>) -> PyResult<Option<(String, Option<String>)>> {
-        self.bridge.check_process(py)?;
-        let state = self.queue.state.lock();
-        let position = state.registration.as_ref().and_then(|(registration, _)| registration.position());
+        let position = self.of_registration(py, DurableRegistration::position)?.flatten();
         let text = |position: steadfast::DurablePosition| {
             (position.reached.to_string(), position.first_pending.map(|version| version.to_string()))
         };

@@ -90,8 +90,8 @@ impl Server {
 
     /// Stops the server and waits for its thread.
     fn close(&self, py: Python<'_>) {
-        let running = self.running.lock().take();
         finalization::detach(py, || {
+            let running = self.running.lock().take();
             if let Some(RunningServer { server, handle, _stop: stop, thread }) = running {
                 let guard = handle.enter();
                 server.stop();
@@ -365,7 +365,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         // Does not wait for the thread, which ends on its own.
-        if let Some(running) = self.running.lock().take() {
+        if let Some(running) = self.running.get_mut().take() {
             let guard = running.handle.enter();
             running.server.stop();
             drop(guard);

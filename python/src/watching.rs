@@ -101,6 +101,9 @@ pub(crate) struct InformerHandle {
     readers: Mutex<Vec<Weak<dyn InformerReader>>>,
     /// Counter that increases at each failed attempt, at the start and at the end of the informer.
     progress: watch::Sender<u64>,
+    /// Counter of dropped durable handlers. All informers of a cluster share it, because those of equal settings share
+    /// their handlers.
+    handler_drops: watch::Sender<u64>,
 }
 
 struct Discovery {
@@ -113,7 +116,7 @@ struct Discovery {
 }
 
 impl InformerHandle {
-    pub(crate) fn new(settings: InformerSettings) -> Arc<Self> {
+    pub(crate) fn new(settings: InformerSettings, handler_drops: watch::Sender<u64>) -> Arc<Self> {
         let discovery = Discovery {
             started_at: Instant::now(),
             reason: format!("the resource {:?} is being looked up", settings.name),
@@ -127,6 +130,7 @@ impl InformerHandle {
             discovery: Mutex::new(discovery),
             readers: Mutex::default(),
             progress: watch::Sender::new(0),
+            handler_drops,
         })
     }
 
@@ -231,6 +235,16 @@ impl InformerHandle {
     /// Returns a counter that changes at each failed attempt, at the start and at the end.
     pub(crate) fn progress(&self) -> watch::Receiver<u64> {
         self.progress.subscribe()
+    }
+
+    /// Returns a counter that changes after a durable handler of any informer of the cluster was dropped.
+    pub(crate) fn handler_drops(&self) -> watch::Receiver<u64> {
+        self.handler_drops.subscribe()
+    }
+
+    /// Lets all waiting readers of deliveries check if their handler was dropped.
+    pub(crate) fn notify_handler_drop(&self) {
+        self.handler_drops.send_modify(|count| *count += 1);
     }
 
     /// Adds a reader, which the end of the informer closes.

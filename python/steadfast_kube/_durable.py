@@ -8,13 +8,13 @@ from typing import Optional
 from ._native import Cache, Delivery, DeliveryStream
 from ._types import DurablePosition, DurableStats
 
-__all__ = ["CONCURRENCY", "ACK_TIMEOUT", "Deliveries", "DeliveriesBase", "open_stream"]
+__all__ = ["DEFAULT_CONCURRENCY", "DEFAULT_ACK_TIMEOUT", "Deliveries", "DeliveriesBase", "open_stream"]
 
-CONCURRENCY = 16
+DEFAULT_CONCURRENCY = 16
 """Default of the maximum number of unacknowledged deliveries."""
 
-ACK_TIMEOUT = 60.0
-"""Default of the time in seconds between the read of a delivery and its acknowledgement."""
+DEFAULT_ACK_TIMEOUT = 60.0
+"""Default of the maximum time in seconds from the read of a delivery to its acknowledgement."""
 
 DELIVERIES_PER_TURN = 64
 """Number of deliveries after which a stream lets other tasks of the event loop run."""
@@ -42,14 +42,15 @@ class DeliveriesBase:
 
     @property
     def position(self) -> Optional[DurablePosition]:
-        """The acknowledged changes, as versions; `None` before the informer has synced and after the end."""
+        """The progress of the handler, as resource versions; `None` before the informer has synced and after the end."""
         position = self._stream.position()
         return None if position is None else DurablePosition(*position)
 
     def close(self) -> None:
         """Ends the stream, also for a caller that waits in it.
 
-        Deliveries that were read can still be acknowledged. All others stay stored for the next stream of this name.
+        Deliveries that were read can still be acknowledged. All others stay stored for the next stream of this name,
+        which receives them without a backoff.
         """
         self._stream.close()
 
@@ -64,15 +65,15 @@ class Deliveries(DeliveriesBase):
     def __init__(self, stream: DeliveryStream) -> None:
         super().__init__(stream)
         self._taken_count = 0
-        self._is_read = False
+        self._is_being_read = False
 
     def __aiter__(self) -> Deliveries:
         return self
 
     async def __anext__(self) -> Delivery:
-        if self._is_read:
+        if self._is_being_read:
             raise RuntimeError("another task reads this stream; pass its deliveries to other tasks")
-        self._is_read = True
+        self._is_being_read = True
         try:
             # A reader that always finds deliveries must still let other tasks of the loop run.
             if self._taken_count >= DELIVERIES_PER_TURN:
@@ -88,7 +89,7 @@ class Deliveries(DeliveriesBase):
                 self._taken_count = 0
                 await self._stream.ready()
         finally:
-            self._is_read = False
+            self._is_being_read = False
 
     async def aclose(self) -> None:
         """Ends the stream, for `contextlib.aclosing`."""

@@ -4,11 +4,13 @@ import asyncio
 import gc
 import json
 import os
+import queue
 import random
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +19,7 @@ from typing import Optional
 import pytest
 
 import steadfast_kube as steadfast
-from conftest import PATIENCE, config_map, eventually, run
+from conftest import PATIENCE, config_map, eventually, run, until_waiting
 from steadfast_kube import blocking
 from steadfast_kube.testing import Server
 
@@ -150,7 +152,7 @@ def test_deletion_while_down_is_inferred_after_expiry(server: Server, file: Path
 
 
 CHILD = """
-    import sys
+    import sys, time
     import steadfast_kube.blocking as steadfast
 
     url, file = sys.argv[1:]
@@ -163,7 +165,7 @@ CHILD = """
                 count = deliveries.stats.acknowledged
                 assert delivery.ack()
                 while deliveries.stats.acknowledged == count:
-                    pass
+                    time.sleep(0.001)
             else:
                 held.append(delivery)
             print(name, delivery.id, flush=True)
@@ -463,6 +465,52 @@ def test_closed_stream_frees_its_name(server: Server, file: Path) -> None:
     run(main())
 
 
+def test_unread_deliveries_of_closed_stream_have_not_failed(server: Server, file: Path) -> None:
+    for name in ("a", "b", "c"):
+        server.create(config_map(name))
+
+    async def main() -> None:
+        async with program(server, file) as maps:
+            await maps.synced(timeout=PATIENCE)
+            for unread_count in (2, 1):
+                deliveries = maps.durable("mirror", concurrency=2)
+                await eventually(lambda: deliveries.stats is not None and deliveries.stats.running == 2)
+                read_count = 2 - unread_count
+                held = await read(deliveries, read_count)
+                deliveries.close()
+                # Its failure after the end of the stream counts as little.
+                for delivery in held.values():
+                    delivery.fail()
+            deliveries = maps.durable("mirror")
+            assert [d.failures for d in (await read(deliveries, 3)).values()] == [0, 0, 0]
+            assert deliveries.stats is not None and deliveries.stats.failed == 0
+
+    run(main())
+
+
+def test_threads_share_deliveries(server: Server, file: Path) -> None:
+    with blocking.Informers(url=server.url, checkpoint=file) as informers:
+        maps = informers.watch("configmaps", namespace="shop")
+        maps.synced(timeout=PATIENCE)
+        deliveries = maps.durable("mirror", timeout=PATIENCE)
+        received: list[str] = []
+
+        def acknowledge_one() -> None:
+            delivery = next(deliveries)
+            assert delivery.ack()
+            received.append(delivery.event.key)
+
+        # Each reader ends after one delivery, and must leave the others to the remaining readers.
+        readers = [threading.Thread(target=acknowledge_one) for _ in range(4)]
+        for reader in readers:
+            reader.start()
+        for number in range(4):
+            server.create(config_map(f"map-{number}"))
+        for reader in readers:
+            reader.join(PATIENCE)
+        assert sorted(received) == [f"shop/map-{number}" for number in range(4)]
+
+
 def test_end_of_informers_ends_pending_read(server: Server, file: Path) -> None:
     async def main() -> None:
         async with program(server, file) as maps:
@@ -519,6 +567,62 @@ def test_dropped_handler_starts_with_all_objects(server: Server, file: Path) -> 
             assert {delivery.event.key for delivery in received} == {"shop/a", "shop/b"}
 
     run(main())
+
+
+def test_drop_of_handler_ends_its_streams(server: Server, file: Path) -> None:
+    async def main() -> None:
+        async with steadfast.Informers(url=server.url, checkpoint=file) as informers:
+            # Informers of equal settings share one handler.
+            one, other = (informers.watch("configmaps", namespace="shop") for _ in range(2))
+            await informers.synced(timeout=PATIENCE)
+            unrelated = asyncio.ensure_future(one.durable("unrelated").__anext__())
+            for dropping in (one, other):
+                deliveries = one.durable("mirror")
+                reading = asyncio.ensure_future(deliveries.__anext__())
+                await asyncio.sleep(0)
+                await until_waiting(one)
+                assert dropping.drop_durable("mirror")
+                with pytest.raises(StopAsyncIteration):
+                    await asyncio.wait_for(reading, PATIENCE)
+                assert deliveries.stats is None and deliveries.position is None
+            server.create(config_map("a"))
+            assert (await asyncio.wait_for(unrelated, PATIENCE)).ack()
+
+    run(main())
+
+
+def test_drop_of_handler_ends_held_deliveries(server: Server, file: Path) -> None:
+    for name in ("a", "b"):
+        server.create(config_map(name))
+
+    async def main() -> None:
+        async with program(server, file) as maps:
+            deliveries = maps.durable("mirror", concurrency=2)
+            held = await read(deliveries, 1)
+            await eventually(lambda: deliveries.stats is not None and deliveries.stats.running == 2)
+            assert maps.drop_durable("mirror")
+            # The queued delivery is dropped with the handler. The acknowledgement of the other one has no effect.
+            with pytest.raises(StopAsyncIteration):
+                await asyncio.wait_for(deliveries.__anext__(), PATIENCE)
+            for delivery in held.values():
+                delivery.ack()
+            # A later handler starts with all objects.
+            assert sorted(await read(maps.durable("mirror"), 2)) == ["shop/a", "shop/b"]
+
+    run(main())
+
+
+def test_drop_of_handler_ends_waiting_thread(server: Server, file: Path) -> None:
+    with blocking.Informers(url=server.url, checkpoint=file) as informers:
+        maps = informers.watch("configmaps", namespace="shop")
+        maps.synced(timeout=PATIENCE)
+        deliveries = maps.durable("mirror")
+        received: list[object] = []
+        reader = threading.Thread(target=lambda: received.extend(deliveries))
+        reader.start()
+        assert maps.drop_durable("mirror")
+        reader.join(PATIENCE)
+        assert not reader.is_alive() and received == []
 
 
 def test_handlers_are_independent(server: Server, file: Path) -> None:
@@ -641,22 +745,24 @@ def test_blocking_deliveries(server: Server, file: Path) -> None:
             held = next(deliveries)
         deliveries = maps.durable("other", timeout=PATIENCE)
         assert next(deliveries).ack()
-        received: list[str] = []
-        reader = threading.Thread(target=lambda: received.extend(d.event.key for d in deliveries if d.ack()))
+        received: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+        def acknowledge_each() -> None:
+            for delivery in deliveries:
+                assert delivery.ack()
+                received.put(delivery.event.key)
+
+        reader = threading.Thread(target=acknowledge_each)
         reader.start()
-        created = server.create(config_map("b"))
-        maps.until(lambda maps: "shop/b" in maps, PATIENCE)
-
-        def has_received(_: object) -> bool:
-            position = deliveries.position
-            return position is not None and int(position.reached) >= int(created["metadata"]["resourceVersion"])
-
-        maps.until(has_received, PATIENCE)
-        while not received:
-            assert reader.is_alive()
+        server.create(config_map("b"))
+        assert received.get(timeout=PATIENCE) == "shop/b"
+        # The acknowledgement is counted by another thread.
+        while deliveries.stats is None or deliveries.stats.acknowledged < 2:
+            time.sleep(0.001)
+        assert deliveries.position is not None and deliveries.position.first_pending is None
         deliveries.close()
         reader.join(PATIENCE)
-        assert not reader.is_alive() and received == ["shop/b"]
+        assert not reader.is_alive() and received.empty()
     with blocking.Informers(url=server.url, checkpoint=file) as informers:
         maps = informers.watch("configmaps", namespace="shop")
         deliveries = maps.durable("mirror", timeout=PATIENCE)
