@@ -2,6 +2,13 @@
 //!
 //! The library's threads only wake tasks of this thread and never call Python. This thread passes finished results to an
 //! event loop by `call_soon_threadsafe`. One call passes all results that become ready before the loop runs the call.
+//!
+//! # Locks and the GIL
+//!
+//! Methods may take a lock with the GIL only if no holder of the lock waits for the GIL. This holds for all locks of the
+//! library, whose threads never call Python, and for all locks of this crate: their holders neither call Python nor attach
+//! to the interpreter. No lock is held across [`finalization::detach`] or [`finalization::try_attach`]. Methods that may
+//! hold or wait for a lock for long run within `detach`.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -22,6 +29,10 @@ use crate::logs;
 
 /// Interval at which a blocking call checks for signals, so that Ctrl-C ends the call.
 const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+const EXITING: &str = "the interpreter is exiting, and steadfast_kube can no longer return results to an event loop; await \
+                       them before the exit, register the atexit handler after the import of steadfast_kube, or use \
+                       steadfast_kube.blocking";
 
 /// Conversion of a result to Python, which runs in the thread of the event loop.
 type Convert = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
@@ -78,6 +89,11 @@ impl Bridge {
     }
 
     /// Runs `work`. With `blocking`, waits for it and returns its result; otherwise returns an `asyncio.Future`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error in a forked child. Without `blocking`, also returns an error in the thread that exits the
+    /// interpreter. A blocking call works until the end, because its caller itself receives the result.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         py: Python<'_>,
@@ -96,6 +112,10 @@ impl Bridge {
         work: impl Future<Output = T> + Send + 'static,
         convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> PyResult<Py<PyAny>> {
+        // `LoopQueue::push` could not deliver the result, and the exit would wait forever.
+        if finalization::is_exiting_thread() {
+            return Err(PyRuntimeError::new_err(EXITING));
+        }
         let event_loop = py.import("asyncio")?.call_method0("get_running_loop")?;
         let future = event_loop.call_method0("create_future")?;
         let queue = self.queue(py, &event_loop)?;

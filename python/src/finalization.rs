@@ -42,6 +42,11 @@ pub(crate) fn register(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
+/// Returns true in the thread that runs the exit. No other thread of this package can call Python any more.
+pub(crate) fn is_exiting_thread() -> bool {
+    EXITING_THREAD.get() == Some(&thread::current().id())
+}
+
 fn before_finalization(py: Python<'_>) {
     let _ = EXITING_THREAD.set(thread::current().id());
     IS_EXITING.store(true, Ordering::SeqCst);
@@ -91,7 +96,7 @@ pub(crate) fn detach<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -
 
 fn reattachment() -> Option<Attachment> {
     let attachment = Attachment::begin();
-    if attachment.is_none() && EXITING_THREAD.get() != Some(&thread::current().id()) {
+    if attachment.is_none() && !is_exiting_thread() {
         // The process ends while this thread waits, as CPython 3.14 lets its own threads wait.
         loop {
             thread::park();

@@ -7,12 +7,12 @@ import inspect
 import os
 import time
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Generic, Optional, TypeVar, Union
 
 from ._client import Client
 from ._controllers import Controller, Reconciler, run_all
-from ._durable import ACK_TIMEOUT, CONCURRENCY, Deliveries, open_stream
+from ._durable import DEFAULT_ACK_TIMEOUT, DEFAULT_CONCURRENCY, Deliveries, open_stream
 from ._election import LeaderElection
 from ._keys import Key, Labels, index_paths, key_text, selector_text
 from ._native import Cache, Cluster, EventStream, Object
@@ -27,8 +27,8 @@ EVENTS_PER_TURN = 64
 """Number of events after which a stream lets other tasks of the event loop run."""
 
 BATCH_PAUSE = 0.002
-"""Seconds for which a stream collects events if they follow each other faster than this. A wake-up of the event loop
-costs several times the delivery of an event."""
+"""Pause in seconds. If events follow each other within this time, a stream sleeps, and then delivers the events of the whole
+pause. A wake-up of the event loop costs several times the delivery of an event."""
 
 
 ASYNC_CONDITION = "the condition of until must not be an `async def`: it is called after each change of the cache"
@@ -48,8 +48,8 @@ def stopped_error(name: str) -> Iterator[None]:
 class ReadOnlyInformer(Mapping[str, Object]):
     """Reads of a cache: a mapping from keys to objects.
 
-    Reads never wait. Before the first complete list they raise `NotSynced`, so an incomplete cache never looks like
-    one without objects. An object whose newest state cannot be decoded is among the keys, and its read raises
+    Reads never wait. Before the first complete list they raise `NotSynced`, so an incomplete cache is never mistaken
+    for an empty one. An object whose newest state cannot be decoded is among the keys, and its read raises
     `Unknown`.
     """
 
@@ -121,7 +121,7 @@ class ReadOnlyInformer(Mapping[str, Object]):
         return self._cache.index_counts(index)
 
     def durable_handlers(self) -> dict[str, DurableStats]:
-        """Returns the counters of the durable handlers by name, also of handlers that only an earlier run has used."""
+        """Returns the counters of the durable handlers by name, including handlers that only an earlier run has used."""
         return self._cache.durable_handlers()
 
     def drop_durable(self, name: str) -> bool:
@@ -129,6 +129,9 @@ class ReadOnlyInformer(Mapping[str, Object]):
 
         Use this for a handler that the program no longer has. Without the removal, each object that changes keeps one
         pending delivery for the handler. A later handler of this name starts with all objects.
+
+        An open stream of the handler ends, like one that was closed, and with it a pending read. An acknowledgement of
+        a delivery that was read has no effect.
         """
         return self._cache.drop_durable(name)
 
@@ -178,15 +181,15 @@ class Events:
         self._taken_count = 0
         self._taken_since_wait = 0
         self._waited = BATCH_PAUSE
-        self._is_read = False
+        self._is_being_read = False
 
     def __aiter__(self) -> Events:
         return self
 
     async def __anext__(self) -> Event:
-        if self._is_read:
+        if self._is_being_read:
             raise RuntimeError("another task reads this stream; call events() for each task")
-        self._is_read = True
+        self._is_being_read = True
         try:
             # A reader that always finds events must still let other tasks of the loop run.
             if self._taken_count >= EVENTS_PER_TURN:
@@ -202,14 +205,15 @@ class Events:
                     raise StopAsyncIteration
                 await self._wait()
         finally:
-            self._is_read = False
+            self._is_being_read = False
 
     async def _wait(self) -> None:
         """Waits for the next event, or collects several events if they follow each other quickly."""
         is_burst = self._taken_since_wait > 1 or self._waited < BATCH_PAUSE
         self._taken_count = self._taken_since_wait = 0
         if is_burst:
-            # Only a wait for the next event, or several events after the pause, continue the burst.
+            # The pause itself is no sign of a burst. The burst continues if several events arrived during the pause, or if a
+            # later wait is short.
             self._waited = BATCH_PAUSE
             await asyncio.sleep(BATCH_PAUSE)
         else:
@@ -249,7 +253,7 @@ class Informer(ReadOnlyInformer):
         return Events(self._cache.stream())
 
     def durable(
-        self, name: str, *, concurrency: int = CONCURRENCY, ack_timeout: Optional[float] = ACK_TIMEOUT
+        self, name: str, *, concurrency: int = DEFAULT_CONCURRENCY, ack_timeout: Optional[float] = DEFAULT_ACK_TIMEOUT
     ) -> Deliveries:
         """Returns the events of a durable handler, each delivered until it is acknowledged, also after a restart.
 
@@ -302,7 +306,7 @@ class Informer(ReadOnlyInformer):
 
 
 class InformersBase(Generic[T]):
-    """Settings and informers that both kinds of context managers share."""
+    """Base class of `Informers` for asyncio and of `blocking.Informers`: connection settings and open informers."""
 
     def __init__(
         self,
@@ -325,7 +329,7 @@ class InformersBase(Generic[T]):
     def _wrap(self, cache: Cache) -> T:
         raise NotImplementedError
 
-    def _open_cluster(self) -> Cluster:
+    def _require_cluster(self) -> Cluster:
         if self._cluster is None:
             raise StoppedError("the informers are not open; use them within `async with` or `with`")
         return self._cluster
@@ -333,12 +337,12 @@ class InformersBase(Generic[T]):
     @property
     def server(self) -> str:
         """The URL of the server."""
-        return self._open_cluster().server or ""
+        return self._require_cluster().server or ""
 
     @property
     def default_namespace(self) -> str:
         """The namespace that the kubeconfig names, or `default`."""
-        return self._open_cluster().default_namespace or "default"
+        return self._require_cluster().default_namespace or "default"
 
     def watch(
         self,
@@ -368,7 +372,7 @@ class InformersBase(Generic[T]):
         """
         if checkpoint and self._checkpoint is None:
             raise ValueError("checkpoint=True needs a file: Informers(checkpoint=…)")
-        cache = self._open_cluster().watch(
+        cache = self._require_cluster().watch(
             kind,
             namespace,
             selector_text(labels),
@@ -380,13 +384,16 @@ class InformersBase(Generic[T]):
             checkpoint,
         )
         informer = self._wrap(cache)
-        self._informers = [entry for entry in self._informers if not entry[0].ended]
         self._informers.append((cache, informer))
+        # Each change of the list is one atomic call, because other threads may add informers in the meantime.
+        for entry in [entry for entry in self._informers if entry[0].ended]:
+            with suppress(ValueError):
+                self._informers.remove(entry)
         return informer
 
     def _caches_of(self, write: WrittenObject) -> list[Cache]:
         """Returns the caches whose scope may contain a written object."""
-        return [cache for cache, _ in self._informers if write.concerns(cache.resource, cache.namespace)]
+        return [cache for cache, _ in list(self._informers) if write.concerns(cache.resource, cache.namespace)]
 
     def _close(self) -> Optional[Cluster]:
         """Stops all informers, and returns the closed connection."""
@@ -452,7 +459,7 @@ class Informers(InformersBase[Informer]):
     @property
     def client(self) -> Client:
         """A client for reads and writes at the server."""
-        cluster = self._open_cluster()
+        cluster = self._require_cluster()
         return Client(cluster.request, cluster.resolve, self.default_namespace)
 
     def leader_election(
@@ -476,7 +483,7 @@ class Informers(InformersBase[Informer]):
         leases.
         """
         durations = (lease_duration, renew_deadline, retry_period)
-        return LeaderElection(self._open_cluster(), namespace or self.default_namespace, name, identity, durations)
+        return LeaderElection(self._require_cluster(), namespace or self.default_namespace, name, identity, durations)
 
     async def run(
         self,
@@ -492,7 +499,7 @@ class Informers(InformersBase[Informer]):
         """
         if not reconcilers:
             raise ValueError("run needs at least one reconciler; decorate a function with `reconcile`")
-        cluster = self._open_cluster()
+        cluster = self._require_cluster()
         native_election = None if election is None else election._started
         await run_all(
             [Controller(self, cluster, reconciler, native_election, grace_period) for reconciler in reconcilers]

@@ -113,6 +113,27 @@ def test_stop_affects_one_informer_only(server: Server) -> None:
         assert isinstance(one.freshness, steadfast.Stopped) and other.freshness.is_fresh
 
 
+def test_concurrent_starts_lose_no_informer(server: Server) -> None:
+    class Ended:
+        """A cache that has ended, during whose removal another thread starts an informer."""
+
+        @property
+        def ended(self) -> bool:
+            if not started:
+                started.append("configmaps")
+                thread = threading.Thread(target=informers.watch, args=("configmaps",))
+                thread.start()
+                thread.join()
+            return True
+
+    started: list[str] = []
+    with blocking.Informers(url=server.url) as informers:
+        ended = (Ended(), None)
+        informers._informers.append(ended)  # type: ignore[arg-type]
+        informers.watch("pods")
+        assert ended not in informers._informers and len(informers._informers) == 2
+
+
 def test_several_event_loops_work(server: Server) -> None:
     server.create(pod("web-0"))
 
@@ -182,6 +203,23 @@ def test_blocking_events_and_waits(server: Server) -> None:
             pods.until(lambda pods: len(pods) == 7, 0.1)
 
 
+def test_threads_share_a_stream(server: Server) -> None:
+    with blocking.Informers(url=server.url) as informers:
+        pods = informers.watch("pods")
+        pods.synced(timeout=PATIENCE)
+        events = pods.events(PATIENCE)
+        received: list[str] = []
+        # Each reader ends after one event, and must leave the others to the remaining readers.
+        readers = [threading.Thread(target=lambda: received.append(next(events).key)) for _ in range(4)]
+        for reader in readers:
+            reader.start()
+        for number in range(4):
+            server.create(pod(f"web-{number}"))
+        for reader in readers:
+            reader.join(PATIENCE)
+        assert sorted(received) == [f"shop/web-{number}" for number in range(4)]
+
+
 def test_closed_stream_ends_waiting_thread(server: Server) -> None:
     with blocking.Informers(url=server.url) as informers:
         events = informers.watch("pods").events()
@@ -218,9 +256,12 @@ def test_closed_stream_ends_waiting_thread(server: Server) -> None:
             while True:
                 with contextlib.suppress(steadfast.NotSynced):
                     pods.synced(timeout=0.001)
+                waits.release()
+        waits = threading.Semaphore(0)
         for _ in range(4):
             threading.Thread(target=wait, daemon=True).start()
-        time.sleep(0.2)
+        for _ in range(40):
+            waits.acquire()
         """,
     ],
     ids=["closed", "open", "threads"],
@@ -228,15 +269,21 @@ def test_closed_stream_ends_waiting_thread(server: Server) -> None:
 def test_exit_does_not_crash(tmp_path: Path, body: str) -> None:
     # No server listens there, so that the informers log warnings until the exit.
     setup = """
-        import asyncio, contextlib, logging, threading, time
+        import asyncio, contextlib, logging, threading
         import steadfast_kube as steadfast
         from steadfast_kube import blocking
         url = "http://127.0.0.1:1"
+        class Counter(logging.Handler):
+            def emit(self, record):
+                records.release()
+        records = threading.Semaphore(0)
         logging.getLogger("steadfast_kube").setLevel(logging.DEBUG)
+        logging.getLogger("steadfast_kube").addHandler(Counter())
         async def start(informers):
             for number in range(30):
                 informers.watch("pods", f"ns{number}")
-            await asyncio.sleep(0.2)
+            for _ in range(5):
+                await asyncio.to_thread(records.acquire)
     """
     program = textwrap.dedent(setup) + textwrap.dedent(body)
     for _ in range(EXITS):
@@ -248,23 +295,62 @@ def test_exit_does_not_crash(tmp_path: Path, body: str) -> None:
 
 def test_exit_waits_for_running_log_handler(server: Server, tmp_path: Path) -> None:
     program = """
-        import asyncio, logging, sys, time
+        import asyncio, atexit, logging, sys, threading, time
         import steadfast_kube as steadfast
-        class Slow(logging.Handler):
+        class Handler(logging.Handler):
+            def createLock(self):
+                # The exit would otherwise wait for the lock of the handler.
+                self.lock = None
             def emit(self, record):
-                started.append(record)
-                time.sleep(1.0)
+                started.set()
+                exiting.wait()
+                # Each of these calls releases the GIL, so that the exit could continue in the meantime.
+                for _ in range(1000):
+                    time.sleep(0)
                 print("handled", flush=True)
-        started = []
-        logging.getLogger("steadfast_kube").addHandler(Slow())
+        started, exiting = threading.Event(), threading.Event()
+        # Runs before the hook of the package, which was registered earlier.
+        atexit.register(exiting.set)
+        logging.getLogger("steadfast_kube").addHandler(Handler())
         async def main():
             async with steadfast.Informers(url=sys.argv[1]) as informers:
                 informers.watch("podz")
-                while not started:
-                    await asyncio.sleep(0.001)
+                await asyncio.to_thread(started.wait)
         asyncio.run(main())
     """
     command = [sys.executable, "-c", textwrap.dedent(program), server.url]
     done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False, cwd=tmp_path)
     # The handler runs in another thread. A finalization in the meantime would end that thread.
     assert (done.returncode, done.stdout.split()[:1]) == (0, [b"handled"]), done.stderr[-2000:]
+
+
+def test_late_exit_handler_receives_an_error(server: Server, tmp_path: Path) -> None:
+    program = """
+        import asyncio, atexit, sys
+        # Registered before the import, so that it runs after the hook of the package.
+        atexit.register(lambda: at_exit())
+        import steadfast_kube as steadfast
+        from steadfast_kube import blocking
+        def at_exit():
+            for coroutine in (open_informers(), pods.synced(60)):
+                try:
+                    asyncio.run(coroutine)
+                except RuntimeError as error:
+                    print(error)
+            with blocking.Informers(url=sys.argv[1]) as informers:
+                namespaces = informers.watch("namespaces")
+                namespaces.synced(timeout=60)
+                print(*namespaces)
+        async def open_informers():
+            await steadfast.Informers(url=sys.argv[1]).__aenter__()
+        async def main():
+            global pods
+            async with steadfast.Informers(url=sys.argv[1]) as informers:
+                pods = informers.watch("pods")
+        asyncio.run(main())
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), server.url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=tmp_path)
+    *errors, names = done.stdout.splitlines()
+    assert done.returncode == 0 and "shop" in names.split(), done.stderr[-2000:]
+    assert len(errors) == 2 and all(error.startswith("the interpreter is exiting") for error in errors), errors
