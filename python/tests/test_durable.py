@@ -482,7 +482,8 @@ def test_unread_deliveries_of_closed_stream_have_not_failed(server: Server, file
                 for delivery in held.values():
                     delivery.fail()
             deliveries = maps.durable("mirror")
-            assert [d.failures for d in (await read(deliveries, 3)).values()] == [0, 0, 0]
+            held = await read(deliveries, 3)
+            assert [delivery.failures for delivery in held.values()] == [0, 0, 0]
             assert deliveries.stats is not None and deliveries.stats.failed == 0
 
     run(main())

@@ -198,7 +198,7 @@ def test_stopped_informer_can_start_again(server: Server) -> None:
 def test_other_functions_are_rejected(server: Server) -> None:
     with pytest.raises(TypeError, match="method of an API class"):
         SharedInformer(list_func=lambda: None)
-    with pytest.raises(TypeError, match="no list of models"):
+    with pytest.raises(TypeError, match="must return a list of models, not VersionInfo"):
         SharedInformer(list_func=client.VersionApi(api(server).api_client).get_code)
     with pytest.raises(ValueError, match="is not one of"):
         informer(server, Seen()).add_event_handler("CHANGED", print)
