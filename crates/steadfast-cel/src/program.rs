@@ -102,14 +102,14 @@ impl Program {
     ///
     /// Returns the kind of the error and the position of the failed expression.
     pub fn evaluate<'a>(&self, context: &Context<'a>, budget: &mut Budget) -> Result<Evaluation<'a>, CelError> {
-        let (value, recheck_at) = self.outlook(context, budget);
+        let (value, recheck_at) = self.evaluate_with_recheck(context, budget);
         Ok(Evaluation { value: value?, recheck_at })
     }
 
     /// Evaluates like [`evaluate`](Self::evaluate), and returns [`recheck_at`](Evaluation::recheck_at) even if the
     /// evaluation fails. At that instant, a comparison with `now` changes, and the failed part may no longer be
     /// evaluated.
-    pub fn outlook<'a>(
+    pub fn evaluate_with_recheck<'a>(
         &self,
         context: &Context<'a>,
         budget: &mut Budget,

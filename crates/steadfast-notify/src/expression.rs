@@ -96,7 +96,7 @@ impl Expression {
 
     fn run(&self, bindings: &Bindings, budget: &mut Budget) -> (Result<Value, String>, Option<Timestamp>) {
         let context = bindings.context();
-        let (value, recheck_at) = self.program.outlook(&context, budget);
+        let (value, recheck_at) = self.program.evaluate_with_recheck(&context, budget);
         let result_json = value
             .map_err(|error| self.error_message(&error))
             .and_then(|value| self.result_json(bindings, &value, budget));

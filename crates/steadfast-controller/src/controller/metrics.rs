@@ -92,10 +92,10 @@ impl Collector for ControllerMetrics {
             "steadfast_controller_waits_for_writes",
             None,
             "Waits of keys for caches that lacked a write of the last reconcile or the triggering change",
-            |stats| stats.waits_for_writes as f64,
+            |stats| stats.write_waits as f64,
         )?;
         counter("steadfast_controller_waited_for_writes", Some(Unit::Seconds), "Total time of these waits", |stats| {
-            stats.waited_for_writes.as_secs_f64()
+            stats.write_wait_duration.as_secs_f64()
         })?;
         counter(
             "steadfast_controller_catch_ups",
@@ -104,7 +104,7 @@ impl Collector for ControllerMetrics {
             |stats| stats.catch_ups as f64,
         )?;
         counter("steadfast_controller_caught_up", Some(Unit::Seconds), "Total time of these waits", |stats| {
-            stats.caught_up.as_secs_f64()
+            stats.catch_up_duration.as_secs_f64()
         })?;
         counter(
             "steadfast_controller_keys_outside_scope",

@@ -32,15 +32,15 @@ pub struct ControllerStats {
     /// Keys that wait until caches contain the writes of their last reconcile.
     pub waiting_for_writes: usize,
     /// Number of such waits.
-    pub waits_for_writes: u64,
+    pub write_waits: u64,
     /// Total duration of these waits.
-    pub waited_for_writes: Duration,
+    pub write_wait_duration: Duration,
     /// True while keys wait until caches contain the writes of a previous owner in another process.
     pub catching_up: bool,
     /// Number of such waits: at the start, and after keys were gained.
     pub catch_ups: u64,
     /// Total duration of these waits.
-    pub caught_up: Duration,
+    pub catch_up_duration: Duration,
     /// Keys from sources that are outside the scope of the controller, such as another namespace. No object of the
     /// controller can have such a key, so the key is never reconciled.
     pub outside_scope: u64,
@@ -116,11 +116,11 @@ impl Counters {
             blocked: self.blocked.load(Ordering::Relaxed),
             slowed,
             waiting_for_writes,
-            waits_for_writes: count(&self.waits),
-            waited_for_writes: Duration::from_nanos(count(&self.waited_nanos)),
+            write_waits: count(&self.waits),
+            write_wait_duration: Duration::from_nanos(count(&self.waited_nanos)),
             catching_up: self.catching_up.load(Ordering::Relaxed) > 0,
             catch_ups: count(&self.catch_ups),
-            caught_up: Duration::from_nanos(count(&self.caught_up_nanos)),
+            catch_up_duration: Duration::from_nanos(count(&self.caught_up_nanos)),
             outside_scope: count(&self.outside_scope),
             paused,
             pauses: count(&self.pauses),

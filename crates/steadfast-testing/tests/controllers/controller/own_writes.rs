@@ -155,14 +155,14 @@ async fn only_writing_key_waits() -> Result<(), TestError> {
     controller.queue().add(super::key("reads"));
     advance(3 * SECOND).await;
     assert_eq!(log.take(), ["reads at 1"], "only the key that wrote waits for its write");
-    assert_eq!((controller.stats().waiting_for_writes, controller.stats().waits_for_writes), (1, 1));
+    assert_eq!((controller.stats().waiting_for_writes, controller.stats().write_waits), (1, 1));
     fixture.server.faults().lag(false);
     advance(SECOND).await;
     let events = log.take();
     assert!(!events.is_empty() && events.iter().all(|call| call == "writes at own"), "{events:?}");
     let stats = controller.stats();
     assert_eq!(stats.waiting_for_writes, 0);
-    assert!(stats.waited_for_writes >= 3 * SECOND, "{stats:?}");
+    assert!(stats.write_wait_duration >= 3 * SECOND, "{stats:?}");
     Ok(())
 }
 
@@ -330,7 +330,7 @@ async fn run_with_random_faults(seed: u64) -> Result<(usize, u64), TestError> {
         let (stats, notes) = (controller.stats(), log.all());
         return Err(format!("seed {seed}: {child_count} children at the end; {stats:#?}; {notes:#?}").into());
     }
-    Ok((max_children, controller.stats().waits_for_writes))
+    Ok((max_children, controller.stats().write_waits))
 }
 
 /// One cache enqueues parents, and the reconcile reads another one. A child was created and deleted while the first
