@@ -199,7 +199,7 @@ impl<K> Clone for Change<K> {
 
 /// Source of a new state of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Path {
+pub enum StateSource {
     /// A record of a watch.
     Watched {
         /// Version of a `DELETED` record.
@@ -230,11 +230,11 @@ pub struct Rules {
 pub fn difference<K>(
     old: Option<&Entry<K>>,
     new: Option<&Entry<K>>,
-    path: &Path,
+    source: &StateSource,
     rules: Rules,
     mut on_change: impl FnMut(Change<K>),
 ) {
-    let initial = matches!(path, Path::Listed { initial: true });
+    let initial = matches!(source, StateSource::Listed { initial: true });
     // Handlers never received an entry without a decodable state, and therefore receive neither its changes nor its
     // end.
     let delivered = old.and_then(|entry| Some((entry, entry.last()?.clone())));
@@ -242,11 +242,13 @@ pub fn difference<K>(
     let same = matches!((old, new), (Some(old), Some(new))
         if old.uid().is_same(new.uid()) || inject!(rules.faults, MergedIdentities));
 
-    let silent = matches!(path, Path::Listed { .. }) && inject!(rules.faults, LostDeletes);
+    let silent = matches!(source, StateSource::Listed { .. }) && inject!(rules.faults, LostDeletes);
     if let (Some((_, last)), false, false) = (&delivered, same, silent) {
-        let (version, certainty) = match path {
-            Path::Watched { deletion: Some(version) } => (Some(version.clone()), Certainty::Observed),
-            Path::Watched { deletion: None } | Path::Listed { .. } | Path::NewEpoch => (None, Certainty::Inferred),
+        let (version, certainty) = match source {
+            StateSource::Watched { deletion: Some(version) } => (Some(version.clone()), Certainty::Observed),
+            StateSource::Watched { deletion: None } | StateSource::Listed { .. } | StateSource::NewEpoch => {
+                (None, Certainty::Inferred)
+            }
         };
         let reason = match (new, rules.selective) {
             (Some(_), _) => DeleteReason::Replaced,
@@ -261,7 +263,7 @@ pub fn difference<K>(
     let event = match delivered {
         Some((old, seen)) if same => {
             // In a new epoch, an equal version may denote another state.
-            if *old.version() == version && !old.is_tainted() && *path != Path::NewEpoch {
+            if *old.version() == version && !old.is_tainted() && *source != StateSource::NewEpoch {
                 return;
             }
             Event::Updated { old: seen, new: object }
@@ -271,9 +273,9 @@ pub fn difference<K>(
     // After undecodable states, the version of this change is unknown: an undecodable state may already have had the
     // same content.
     let gap = old.is_some_and(Entry::is_tainted);
-    let (version, certainty) = match path {
-        Path::Watched { .. } if !gap => (Some(version).filter(ResourceVersion::is_given), Certainty::Observed),
-        Path::Watched { .. } | Path::Listed { .. } | Path::NewEpoch => (None, Certainty::Inferred),
+    let (version, certainty) = match source {
+        StateSource::Watched { .. } if !gap => (Some(version).filter(ResourceVersion::is_given), Certainty::Observed),
+        StateSource::Watched { .. } | StateSource::Listed { .. } | StateSource::NewEpoch => (None, Certainty::Inferred),
     };
     on_change(Change { event, version, certainty });
 }

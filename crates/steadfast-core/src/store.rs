@@ -9,7 +9,7 @@
 //!
 //! ```
 //! # use std::sync::Arc;
-//! # use steadfast_core::event::{Path, Rules};
+//! # use steadfast_core::event::{Rules, StateSource};
 //! # use steadfast_core::record::Identity;
 //! # use steadfast_core::store::{Lookup, Store};
 //! # use steadfast_core::{ObjectKey, ResourceVersion};
@@ -18,7 +18,7 @@
 //! let reader = store.reader();
 //!
 //! let identity = Identity { key: ObjectKey::namespaced("shop", "web"), uid: "u1".into(), version: "7".into() };
-//! store.apply(identity, Ok(Arc::new("hello".to_owned())), &Path::Watched { deletion: None }, |change| {
+//! store.apply(identity, Ok(Arc::new("hello".to_owned())), &StateSource::Watched { deletion: None }, |change| {
 //!     assert_eq!(change.event.name(), "Added");
 //! });
 //! store.advance(ResourceVersion::from("7"));
@@ -42,7 +42,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::event::{Change, Path, Rules, difference};
+use crate::event::{Change, Rules, StateSource, difference};
 use crate::fault_injection::inject;
 use crate::key::ObjectKey;
 use crate::object::{Entry, WithSize};
@@ -107,7 +107,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         &mut self,
         identity: Identity,
         object: Result<impl Into<WithSize<K>>, Tainted>,
-        path: &Path,
+        source: &StateSource,
         on_change: impl FnMut(Change<K>),
     ) -> bool {
         let (incoming, decoded) = entry(identity, object);
@@ -121,7 +121,7 @@ impl<K: Send + Sync + 'static> Store<K> {
             // `edit` takes this slot later: an index function may panic first.
             None => Replacement { slot: self.vacant.first(), old: None, new: Some(incoming), decoded, values: None },
         };
-        self.edit(replacement, path, on_change);
+        self.edit(replacement, source, on_change);
         true
     }
 
@@ -130,19 +130,25 @@ impl<K: Send + Sync + 'static> Store<K> {
     ///
     /// Another object with this name stays. A state newer than the deletion also stays, since the object has entered
     /// the scope again.
-    pub fn remove(&mut self, key: &ObjectKey, uid: &Uid, path: &Path, on_change: impl FnMut(Change<K>)) -> bool {
+    pub fn remove(
+        &mut self,
+        key: &ObjectKey,
+        uid: &Uid,
+        source: &StateSource,
+        on_change: impl FnMut(Change<K>),
+    ) -> bool {
         // The name may belong to a newer object, which a late deletion must not remove.
         let Some((slot, held)) = self.working.objects.get(key).filter(|(_, held)| held.uid().is_same(uid)) else {
             return false;
         };
-        if let Path::Watched { deletion: Some(deletion) } = path
+        if let StateSource::Watched { deletion: Some(deletion) } = source
             && held.version().is_newer_than(deletion)
             && !inject!(self.rules.faults, RepeatedRecords)
         {
             return false;
         }
         let replacement = Replacement { slot, old: Some(held.clone()), new: None, decoded: None, values: None };
-        self.edit(replacement, path, on_change);
+        self.edit(replacement, source, on_change);
         true
     }
 
@@ -257,7 +263,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         &mut self,
         staging: Staging<K>,
         version: Option<ResourceVersion>,
-        path: &Path,
+        source: &StateSource,
         epoch_changed: bool,
         mut on_change: impl FnMut(Change<K>),
     ) -> Result<(), OlderList> {
@@ -285,7 +291,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         // new one. Only objects that were in the store can end.
         for deletions in [true, false] {
             for Replacement { old, new, .. } in replacements.iter().filter(|one| !deletions || one.old.is_some()) {
-                difference(old.as_ref(), new.as_ref(), path, self.rules, |change| {
+                difference(old.as_ref(), new.as_ref(), source, self.rules, |change| {
                     if change.event.is_deletion() == deletions {
                         on_change(change);
                     }
@@ -295,7 +301,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         Ok(())
     }
 
-    fn edit(&mut self, replacement: Replacement<K>, path: &Path, on_change: impl FnMut(Change<K>)) {
+    fn edit(&mut self, replacement: Replacement<K>, source: &StateSource, on_change: impl FnMut(Change<K>)) {
         let replacement = [replacement];
         self.prepare(&replacement);
         // The slot is taken after `prepare`, since a panic must leave it vacant.
@@ -307,7 +313,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         let [Replacement { old, new, decoded, .. }] = replacement;
         // Handlers receive the decoded object, which the cache does not contain. They drop it after their calls.
         let decoded = new.as_ref().zip(decoded).map(|(new, decoded)| Entry::known(new.with_decoded(decoded)));
-        difference(old.as_ref(), decoded.as_ref().or(new.as_ref()), path, self.rules, on_change);
+        difference(old.as_ref(), decoded.as_ref().or(new.as_ref()), source, self.rules, on_change);
     }
 
     /// Computes the index values of the new objects. The index functions are user code and may panic, so no state is

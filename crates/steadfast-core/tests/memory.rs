@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use steadfast_core::ObjectKey;
-use steadfast_core::event::{Path, Rules};
+use steadfast_core::event::{Rules, StateSource};
 use steadfast_core::record::Identity;
 use steadfast_core::store::{Footprint, Store};
 
@@ -56,7 +56,7 @@ fn snapshot_footprint_matches_allocator() {
     for number in 0..COUNT {
         staging.put(identity(number, 0), Ok(object.clone()));
     }
-    let listed = Path::Listed { initial: true };
+    let listed = StateSource::Listed { initial: true };
     store.commit(staging, Some("1".into()), &listed, false, drop).expect("the first list");
     store.publish();
     let footprint = |store: &Store<u64>| store.reader().snapshot().footprint();
@@ -66,7 +66,7 @@ fn snapshot_footprint_matches_allocator() {
     assert!(after_list.layout <= COUNT * LAYOUT_MOST, "{} bytes an entry", after_list.layout / COUNT);
 
     // Every object changes, and every third object is renamed.
-    let watched = Path::Watched { deletion: None };
+    let watched = StateSource::Watched { deletion: None };
     for number in 0..COUNT {
         let changed = identity(number * 7_919 % COUNT, number + 1);
         if number.is_multiple_of(3) {

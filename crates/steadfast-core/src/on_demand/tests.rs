@@ -10,12 +10,12 @@ use serde::{Deserialize, Deserializer};
 
 use super::DecodedUse;
 use crate::decode::{Cacheable, DecodeOptions, Decoder, Encoding, RawObject, list_item};
-use crate::event::{Event, Path, Rules};
+use crate::event::{Event, Rules, StateSource};
 use crate::object::WithSize;
 use crate::store::{Lookup, Store};
 use crate::{Object, ObjectKey};
 
-const WATCHED: Path = Path::Watched { deletion: None };
+const WATCHED: StateSource = StateSource::Watched { deletion: None };
 
 fn raw(name: &str, version: u32, text: &str) -> RawObject {
     let json = format!(
@@ -139,7 +139,9 @@ fn objects_are_decoded_once_without_readers() {
         object.bytes = 1 << 30;
         staging.put(raw.identity, Ok(object));
     }
-    store.commit(staging, Some("2".into()), &Path::Listed { initial: false }, false, drop).expect("a newer list");
+    store
+        .commit(staging, Some("2".into()), &StateSource::Listed { initial: false }, false, drop)
+        .expect("a newer list");
     store.publish();
     assert_eq!(count(), 5, "five states arrived");
     let snapshot = store.reader().snapshot();
@@ -164,7 +166,9 @@ fn short_list_keeps_decoded_forms() {
     let arrived = object.object.clone();
     staging.put(raw.identity, Ok(object));
     assert!(names(&reported).is_empty(), "the cache does not contain the object yet");
-    store.commit(staging, Some("1".into()), &Path::Listed { initial: true }, false, drop).expect("the first list");
+    store
+        .commit(staging, Some("1".into()), &StateSource::Listed { initial: true }, false, drop)
+        .expect("the first list");
     store.publish();
     assert_eq!(names(&reported), ["web"]);
     assert!(Arc::ptr_eq(get(&store, "web").arc(), &arrived));

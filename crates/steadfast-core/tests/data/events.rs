@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::{ObjectMeta, PartialObjectMeta};
-use steadfast_core::event::{Certainty, DeleteReason, Path, Rules, difference};
+use steadfast_core::event::{Certainty, DeleteReason, Rules, StateSource, difference};
 use steadfast_core::record::Identity;
 use steadfast_core::{Entry, Event, Object, ObjectKey};
 
-const WATCHED: Path = Path::Watched { deletion: None };
-const LISTED: Path = Path::Listed { initial: false };
-const FIRST_LIST: Path = Path::Listed { initial: true };
+const WATCHED: StateSource = StateSource::Watched { deletion: None };
+const LISTED: StateSource = StateSource::Listed { initial: false };
+const FIRST_LIST: StateSource = StateSource::Listed { initial: true };
 
 /// Object that consists of its description.
 type Text = &'static str;
@@ -31,13 +31,18 @@ fn tainted(uid: &str, version: &str, last: Option<Text>) -> Option<Entry<Text>> 
     Some(Entry::tainted(identity(uid, version), last))
 }
 
-fn deletion(version: &str) -> Path {
-    Path::Watched { deletion: Some(version.into()) }
+fn deletion(version: &str) -> StateSource {
+    StateSource::Watched { deletion: Some(version.into()) }
 }
 
-fn reported_under(rules: Rules, old: Option<&Entry<Text>>, new: Option<&Entry<Text>>, path: &Path) -> Vec<String> {
+fn reported_under(
+    rules: Rules,
+    old: Option<&Entry<Text>>,
+    new: Option<&Entry<Text>>,
+    source: &StateSource,
+) -> Vec<String> {
     let mut reported = Vec::new();
-    difference(old, new, path, rules, |change| {
+    difference(old, new, source, rules, |change| {
         let event = match &change.event {
             Event::Added { object, initial } => format!("Added {object}{}", if *initial { ", initial" } else { "" }),
             Event::Updated { old, new } => format!("Updated {old} to {new}"),
@@ -55,8 +60,8 @@ fn reported_under(rules: Rules, old: Option<&Entry<Text>>, new: Option<&Entry<Te
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "so that the cases below read as sentences")]
-fn reported(old: Option<Entry<Text>>, new: Option<Entry<Text>>, path: &Path) -> Vec<String> {
-    reported_under(Rules::default(), old.as_ref(), new.as_ref(), path)
+fn reported(old: Option<Entry<Text>>, new: Option<Entry<Text>>, source: &StateSource) -> Vec<String> {
+    reported_under(Rules::default(), old.as_ref(), new.as_ref(), source)
 }
 
 fn nothing() -> Vec<String> {
@@ -72,9 +77,9 @@ fn new_object_is_initial_only_in_first_list() {
 
 #[test]
 fn new_version_is_updated_equal_version_ignored() {
-    for path in [&WATCHED, &LISTED] {
-        assert_eq!(reported(known("u", "1", "x"), known("u", "2", "y"), path), ["u: Updated x to y"]);
-        assert_eq!(reported(known("u", "1", "x"), known("u", "1", "x"), path), nothing());
+    for source in [&WATCHED, &LISTED] {
+        assert_eq!(reported(known("u", "1", "x"), known("u", "2", "y"), source), ["u: Updated x to y"]);
+        assert_eq!(reported(known("u", "1", "x"), known("u", "1", "x"), source), nothing());
     }
 }
 
@@ -99,8 +104,8 @@ fn selector_makes_deletion_deleted_or_left() {
 
 #[test]
 fn recreated_object_is_deleted_then_added() {
-    for path in [&WATCHED, &LISTED] {
-        let events = reported(known("u", "1", "x"), known("v", "9", "y"), path);
+    for source in [&WATCHED, &LISTED] {
+        let events = reported(known("u", "1", "x"), known("v", "9", "y"), source);
         assert_eq!(events, ["u: Deleted x, inferred, replaced", "v: Added y"]);
     }
 }

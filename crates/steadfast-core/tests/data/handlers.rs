@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::test_objects::{TestObject, describe, resource_version, test_object};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use steadfast_core::event::{Change, Path, Rules};
+use steadfast_core::event::{Change, Rules, StateSource};
 use steadfast_core::filter::Filter;
 use steadfast_core::queue::{Delivery, DeliveryQueue};
 use steadfast_core::record::Identity;
@@ -228,8 +228,8 @@ impl HandlerFixture {
             self.edit(ChangeSource::Watched, |store, changes| {
                 let identity =
                     Identity { key: key(name), uid: uid.as_str().into(), version: resource_version(version) };
-                let path = Path::Watched { deletion: None };
-                store.apply(identity, test_object(&uid, version, group), &path, |change| changes.push(change));
+                let source = StateSource::Watched { deletion: None };
+                store.apply(identity, test_object(&uid, version, group), &source, |change| changes.push(change));
             });
         }
     }
@@ -240,8 +240,8 @@ impl HandlerFixture {
         let version = self.clock;
         if !self.cut {
             self.edit(ChangeSource::Deleted(version), |store, changes| {
-                let path = Path::Watched { deletion: Some(resource_version(version)) };
-                store.remove(&key(name), &uid.to_string().as_str().into(), &path, |change| changes.push(change));
+                let source = StateSource::Watched { deletion: Some(resource_version(version)) };
+                store.remove(&key(name), &uid.to_string().as_str().into(), &source, |change| changes.push(change));
             });
         }
     }
@@ -260,9 +260,9 @@ impl HandlerFixture {
                     staging.put(identity, test_object(&uid, version, group));
                 }
             }
-            let path = Path::Listed { initial };
+            let source = StateSource::Listed { initial };
             store
-                .commit(staging, Some(resource_version(version)), &path, false, |change| changes.push(change))
+                .commit(staging, Some(resource_version(version)), &source, false, |change| changes.push(change))
                 .expect("the list is newer");
         });
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use steadfast_core::event::{Path, Rules};
+use steadfast_core::event::{Rules, StateSource};
 use steadfast_core::record::Identity;
 use steadfast_core::store::{IndexSnapshot, Lookup, OfferResult, Snapshot, Store, StoreIndex};
 use steadfast_core::{Object, ObjectKey, ResourceVersion, Uid};
@@ -22,7 +22,7 @@ fn resource_version(version: u64) -> ResourceVersion {
     ResourceVersion::from(version.to_string().as_str())
 }
 
-const LIVE: Path = Path::Watched { deletion: None };
+const LIVE: StateSource = StateSource::Watched { deletion: None };
 
 #[derive(Clone, Debug)]
 enum Edit {
@@ -127,8 +127,8 @@ impl StoreFixture {
                         staging.put(identity, Ok(object));
                     }
                 }
-                let path = Path::Listed { initial: false };
-                self.store.commit(staging, Some(resource_version(self.version)), &path, new_epoch, drop).unwrap();
+                let source = StateSource::Listed { initial: false };
+                self.store.commit(staging, Some(resource_version(self.version)), &source, new_epoch, drop).unwrap();
             }
             Edit::Publish => self.publish(),
         }

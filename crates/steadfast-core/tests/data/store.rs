@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::test_objects::{TestObject, describe, resource_version, test_object};
-use steadfast_core::event::{Path, Rules};
+use steadfast_core::event::{Rules, StateSource};
 use steadfast_core::record::Identity;
 use steadfast_core::store::{Lookup, OfferResult, Store, StoreReader, Tainted};
 use steadfast_core::{ObjectKey, ResourceVersion, Uid};
 
-const LIVE: Path = Path::Watched { deletion: None };
-const RELIST: Path = Path::Listed { initial: false };
+const LIVE: StateSource = StateSource::Watched { deletion: None };
+const RELIST: StateSource = StateSource::Listed { initial: false };
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey::namespaced("shop", name)
@@ -41,8 +41,8 @@ impl Delivered {
     }
 
     fn remove(&mut self, name: &str, uid: &str, version: u64) -> bool {
-        let path = Path::Watched { deletion: Some(resource_version(version)) };
-        self.store.remove(&key(name), &uid.into(), &path, |change| self.delivered.push(describe(&change)))
+        let source = StateSource::Watched { deletion: Some(resource_version(version)) };
+        self.store.remove(&key(name), &uid.into(), &source, |change| self.delivered.push(describe(&change)))
     }
 
     fn list(&mut self, objects: &[(&str, &str, u64)], version: u64) {
@@ -265,7 +265,9 @@ fn equal_version_in_new_epoch_is_updated() {
         staging.put(identity, test_object(uid, version, 1));
     }
     a.store
-        .commit(staging, Some(resource_version(2)), &Path::NewEpoch, true, |change| a.delivered.push(describe(&change)))
+        .commit(staging, Some(resource_version(2)), &StateSource::NewEpoch, true, |change| {
+            a.delivered.push(describe(&change))
+        })
         .unwrap();
     assert_eq!(a.delivered(), ["shop/a: Updated u@1 to u@1", "shop/b: Updated v@2 to v@2"]);
 }
@@ -311,8 +313,8 @@ fn watch_deletes_and_adds_without_uid() {
         });
     };
     on_change(&mut a.store, &mut a.delivered, 1);
-    let path = Path::Watched { deletion: Some(resource_version(2)) };
-    a.store.remove(&key("a"), &by_name("a", 2).uid, &path, |change| a.delivered.push(describe(&change)));
+    let source = StateSource::Watched { deletion: Some(resource_version(2)) };
+    a.store.remove(&key("a"), &by_name("a", 2).uid, &source, |change| a.delivered.push(describe(&change)));
     on_change(&mut a.store, &mut a.delivered, 3);
     assert_eq!(
         a.delivered(),

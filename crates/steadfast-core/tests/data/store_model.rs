@@ -6,14 +6,14 @@ use std::sync::Arc;
 use crate::test_objects::{TestObject, describe, resource_version, test_object};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use steadfast_core::event::{Change, Path, Rules};
+use steadfast_core::event::{Change, Rules, StateSource};
 use steadfast_core::record::Identity;
 use steadfast_core::store::{OfferResult, Snapshot, Store, StoreIndex, Tainted};
 use steadfast_core::{Entry, Event, Object, ObjectKey, Uid};
 
-const LIVE: Path = Path::Watched { deletion: None };
-const RELIST: Path = Path::Listed { initial: false };
-const FIRST_LIST: Path = Path::Listed { initial: true };
+const LIVE: StateSource = StateSource::Watched { deletion: None };
+const RELIST: StateSource = StateSource::Listed { initial: false };
+const FIRST_LIST: StateSource = StateSource::Listed { initial: true };
 
 /// Action of the server, of the connection, or of the store's owner.
 #[derive(Clone, Debug)]
@@ -192,11 +192,13 @@ impl StoreModel {
             return;
         }
         let expected = self.expected(key, Some(version), false);
-        let path = Path::Watched { deletion: Some(resource_version(version)) };
+        let source = StateSource::Watched { deletion: Some(resource_version(version)) };
         let from = self.delivered.len();
-        self.store.remove(key, &Uid::from(&*object.uid), &path, |change| self.delivered.push(change));
+        self.store.remove(key, &Uid::from(&*object.uid), &source, |change| self.delivered.push(change));
         assert_eq!(self.delivered[from..].iter().map(describe).collect::<Vec<_>>(), expected);
-        assert!(!self.store.remove(key, &Uid::from(&*object.uid), &path, |_| panic!("the object was already removed")));
+        assert!(
+            !self.store.remove(key, &Uid::from(&*object.uid), &source, |_| panic!("the object was already removed"))
+        );
         self.store.advance(resource_version(version));
     }
 
@@ -228,9 +230,9 @@ impl StoreModel {
         let mut expected: Vec<_> = keys.iter().flat_map(|key| self.expected(key, None, initial)).collect();
         expected.sort_by_key(|line| !line.contains(": Deleted "));
         let from = self.delivered.len();
-        let path = if initial { FIRST_LIST } else { RELIST };
+        let source = if initial { FIRST_LIST } else { RELIST };
         let version = Some(resource_version(self.clock.max(1)));
-        self.store.commit(staging, version, &path, restored, |change| self.delivered.push(change)).unwrap();
+        self.store.commit(staging, version, &source, restored, |change| self.delivered.push(change)).unwrap();
         assert_eq!(self.delivered[from..].iter().map(describe).collect::<Vec<_>>(), expected);
         (self.cut, self.listed) = (false, true);
         self.backup = self.server.clone();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use steadfast_core::ObjectKey;
-use steadfast_core::event::{Path, Rules};
+use steadfast_core::event::{Rules, StateSource};
 use steadfast_core::record::Identity;
 use steadfast_core::store::{Lookup, OfferResult, Staging, Store};
 
@@ -16,9 +16,9 @@ pub(super) const ENTRIES: usize = 10_000;
 /// Number of namespaces with entries, equal to the bench's.
 const NAMESPACES: usize = 50;
 
-pub(super) const WATCHED: Path = Path::Watched { deletion: None };
+pub(super) const WATCHED: StateSource = StateSource::Watched { deletion: None };
 
-const LISTED: Path = Path::Listed { initial: true };
+const LISTED: StateSource = StateSource::Listed { initial: true };
 
 /// Cached object. Its content is irrelevant to the store.
 type Object = Arc<u64>;

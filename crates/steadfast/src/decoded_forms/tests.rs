@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast_core::decode::{Cacheable, DecodeOptions, Decoder, Encoding, RawObject, list_item};
-use steadfast_core::event::{Path, Rules};
+use steadfast_core::event::{Rules, StateSource};
 use steadfast_core::random::Random;
 use steadfast_core::{Object, WithSize};
 
 use super::*;
 
-const WATCHED: Path = Path::Watched { deletion: None };
+const WATCHED: StateSource = StateSource::Watched { deletion: None };
 
 /// Assumed memory of a decoded object in bytes, so that 32 objects trigger a sweep.
 const FORM_BYTES: usize = 1024 * 1024;

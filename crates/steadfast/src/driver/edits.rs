@@ -1,7 +1,7 @@
 //! Edits of the store. All edits of one publication are applied together.
 
 use steadfast_core::decode::Cacheable;
-use steadfast_core::event::{Change, Path};
+use steadfast_core::event::{Change, StateSource};
 use steadfast_core::record::{Identity, RecordKind};
 use steadfast_core::store::{Staging, Store, Tainted};
 use steadfast_core::{ObjectKey, ResourceVersion, WithSize};
@@ -25,21 +25,21 @@ impl<K: Cacheable> Edit<K> {
         match self {
             Self::Apply(RecordKind::Deleted, identity, _) => {
                 // The `DELETED` record has the version of the deletion, not that of the last state.
-                let path = Path::Watched { deletion: Some(identity.version.clone()) };
-                store.remove(&identity.key, &identity.uid, &path, on_change);
+                let source = StateSource::Watched { deletion: Some(identity.version.clone()) };
+                store.remove(&identity.key, &identity.uid, &source, on_change);
                 store.advance(identity.version);
                 false
             }
             Self::Apply(_, identity, kept) => {
                 let version = identity.version.clone();
                 // `ADDED` and `MODIFIED` are equivalent: after a resumed watch, either can arrive for a cached object.
-                store.apply(identity, kept, &Path::Watched { deletion: None }, on_change);
+                store.apply(identity, kept, &StateSource::Watched { deletion: None }, on_change);
                 store.advance(version);
                 false
             }
             Self::Commit { staging, version, initial, new_epoch } => {
-                let path = if new_epoch { Path::NewEpoch } else { Path::Listed { initial } };
-                let committed = store.commit(staging, version, &path, new_epoch, on_change);
+                let source = if new_epoch { StateSource::NewEpoch } else { StateSource::Listed { initial } };
+                let committed = store.commit(staging, version, &source, new_epoch, on_change);
                 if let Err(error) = &committed {
                     tracing::error!(%informer, %error, "the store rejected a list");
                 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use steadfast_core::checkpoint::{DeliveryKey, RestoredEntry, SavedDelivery, SavedState};
 use steadfast_core::decode::Cacheable;
-use steadfast_core::event::Path;
+use steadfast_core::event::StateSource;
 use steadfast_core::reflector::{ClusterMatch, Diagnostic, Input};
 use steadfast_core::store::Tainted;
 use steadfast_core::{Entry, Object, WithSize};
@@ -132,9 +132,9 @@ impl<K: Cacheable> Driver<K> {
         self.reflector.restore(self.shared.environment.now(), version.clone());
         let Self { shared, reflector, .. } = &mut *self;
         let committed = shared.edit(|store| {
-            let path = Path::Listed { initial: true };
+            let source = StateSource::Listed { initial: true };
             // Handlers are not notified: they receive the objects after the cluster is identified.
-            let committed = store.commit(staging, Some(version.clone()), &path, false, |_| {});
+            let committed = store.commit(staging, Some(version.clone()), &source, false, |_| {});
             reflector.set_tainted(store.working().tainted().clone());
             shared.show_restored(store, reflector.evidence());
             committed
