@@ -375,7 +375,7 @@ impl Reflector {
             Phase::DeltaListing(list) if list.has_request(id) => match list.item(now, id, identity) {
                 Ok(action) => action,
                 Err(reason) => {
-                    let effects = list.list_all(reason.into());
+                    let effects = list.list_in_full(reason.into());
                     self.record_action(now, effects)
                 }
             },
@@ -666,7 +666,7 @@ impl Reflector {
                 self.unidentified.record_list_entry(reason.clone());
             }
             Phase::DeltaListing(list) if list.has_request(id) => {
-                let effects = list.list_all(reason);
+                let effects = list.list_in_full(reason);
                 return self.apply(now, effects, out);
             }
             _ if self.comparison.is_running(id) => {

@@ -346,7 +346,7 @@ impl InformerFactory {
                 object_limit: OBJECT_LIMIT,
                 protobuf: has_protobuf::<K>(),
                 delta_compressed: false,
-                on_demand_from: None,
+                decode_on_demand_above: None,
                 checkpoint: None,
                 secrets_on_disk: SecretsOnDisk::Denied,
                 memory_limit: None,
@@ -781,7 +781,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     /// # }
     /// ```
     pub fn decode_on_demand_above(mut self, min_bytes: Option<usize>) -> Self {
-        self.settings.on_demand_from = min_bytes;
+        self.settings.decode_on_demand_above = min_bytes;
         self
     }
 
@@ -886,7 +886,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
             object_limit,
             protobuf,
             delta_compressed,
-            on_demand_from,
+            decode_on_demand_above,
             memory_limit,
             ..
         } = self.settings;
@@ -943,7 +943,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
         let options = DecodeOptions { keep_managed_fields: managed_fields };
         let decoder = Decoder::new(options).on_undecodable(Arc::new(unread));
         // `Lazy` is always encoded.
-        let decoder = match on_demand_from.filter(|_| K::is_costly()) {
+        let decoder = match decode_on_demand_above.filter(|_| K::is_costly()) {
             Some(min_bytes) => decoder.on_demand(min_bytes, Arc::new(report)),
             None if delta_compressed => decoder.delta_compressed(),
             None => decoder,

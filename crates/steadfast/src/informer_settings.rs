@@ -23,7 +23,7 @@ pub(crate) struct InformerSettings {
     /// True if encoded objects are delta-compressed.
     pub(crate) delta_compressed: bool,
     /// Minimum memory of a decoded object that is cached encoded, in bytes; `None` if all objects are cached decoded.
-    pub(crate) on_demand_from: Option<usize>,
+    pub(crate) decode_on_demand_above: Option<usize>,
     /// Path of the checkpoint file.
     pub(crate) checkpoint: Option<String>,
     /// Permission to store Secrets in the checkpoint.
@@ -104,8 +104,8 @@ impl InformerSettings {
         if self.delta_compressed != requested.delta_compressed {
             differences.push(difference("delta_compressed", &self.delta_compressed, &requested.delta_compressed));
         }
-        if self.on_demand_from != requested.on_demand_from {
-            let (running, requested) = (&self.on_demand_from, &requested.on_demand_from);
+        if self.decode_on_demand_above != requested.decode_on_demand_above {
+            let (running, requested) = (&self.decode_on_demand_above, &requested.decode_on_demand_above);
             differences.push(difference("decode_on_demand_above", running, requested));
         }
         if self.checkpoint != requested.checkpoint {

@@ -53,7 +53,7 @@ impl Reflector {
             Effect::Suspect(reason) => self.suspect_watch(now, reason, out),
             Effect::NoResponse => self.no_response(now, false, out),
             Effect::Broken(failure) => self.set_broken(now, &failure),
-            Effect::Condition(state, reason) => self.cache.set_state(now, state, reason),
+            Effect::SetFreshness(state, reason) => self.cache.set_state(now, state, reason),
             Effect::BookmarkReceived => self.cache.bookmark_interval.record_any_bookmark(),
             Effect::NoBookmarks => self.cache.bookmark_interval.record_missing_bookmarks(),
             Effect::StreamsRejected => {
@@ -89,12 +89,12 @@ impl Reflector {
             Effect::ListComplete { version, fetched_count } => self.list_complete(now, version, fetched_count, out),
             Effect::ListFailed(failure) => self.list_failed(now, &failure, out),
             Effect::FallBackToPages(reason) => self.fall_back(now, reason, out),
-            Effect::DoubtStreamedLists(reason) => {
+            Effect::CountStreamedListFailure(reason) => {
                 if let Phase::Listing(list) = &mut self.phase {
-                    self.cache.streamed_lists.doubt(reason, &mut list.plan);
+                    self.cache.streamed_lists.count_failure(reason, &mut list.plan);
                 }
             }
-            Effect::ListAll { plan, not_before, reason } => self.list_all(now, plan, not_before, reason, out),
+            Effect::ListInFull { plan, not_before, reason } => self.list_in_full(now, plan, not_before, reason, out),
             Effect::DelayDeltaList(failure) => self.delay_delta_list(now, &failure, out),
             Effect::Lagging { plan, failure } => self.handle_lagging_server(now, plan, &failure, out),
             Effect::HistoryChanged(proof) => {
@@ -358,7 +358,7 @@ impl Reflector {
             let version = version.as_ref().map_or("no version", ResourceVersion::as_str);
             let reason = format!("the server returned a list at {version}, older than the cache");
             let effects = match &self.phase {
-                Phase::DeltaListing(list) => list.list_all(reason.into()),
+                Phase::DeltaListing(list) => list.list_in_full(reason.into()),
                 _ => Effect::ListFailed(Failure::of(FailureKind::ResourceVersionTooLarge, reason)).into(),
             };
             self.apply(now, effects, out);
@@ -459,7 +459,7 @@ impl Reflector {
     }
 
     /// Requests a full list instead of a delta relist: immediately, unless the server has requested a delay.
-    fn list_all(
+    fn list_in_full(
         &mut self,
         now: Instant,
         plan: ListPlan,

@@ -157,7 +157,7 @@ impl Comparison {
             // Without a doubt, the state stays `Streaming` and only its reason changes. An existing doubt keeps its
             // reason.
             if cache.evidence.state == FreshnessState::Streaming {
-                effects.push(Effect::Condition(FreshnessState::Streaming, Arc::from(reason)));
+                effects.push(Effect::SetFreshness(FreshnessState::Streaming, Arc::from(reason)));
             }
         } else if is_opaque {
             // Identities with opaque versions cannot be compared, so a full list replaces the

@@ -189,9 +189,9 @@ impl DeltaList {
         let is_unselectable = !is_plain(identity.key.name()) || !identity.key.namespace().is_none_or(is_plain);
         self.unfetched.push(identity);
         if self.different_count > self.max_differences {
-            self.list_all(format!("more than {} objects differ from the cache", self.max_differences).into())
+            self.list_in_full(format!("more than {} objects differ from the cache", self.max_differences).into())
         } else if is_unselectable {
-            self.list_all("the name of an object cannot be used in a field selector".into())
+            self.list_in_full("the name of an object cannot be used in a field selector".into())
         } else {
             Effects::default()
         }
@@ -218,7 +218,9 @@ impl DeltaList {
         } else {
             // An exact read at the listed version must contain the object. An empty response
             // contradicts the metadata.
-            self.list_all(format!("{} was listed, but could not be read at the listed version", expected.key).into())
+            self.list_in_full(
+                format!("{} was listed, but could not be read at the listed version", expected.key).into(),
+            )
         }
     }
 
@@ -226,11 +228,11 @@ impl DeltaList {
         let version = meta.version.filter(ResourceVersion::is_ordered);
         let is_same_version = self.version.is_none() || self.version == version;
         let Some(version) = version.filter(|_| is_same_version) else {
-            return self.list_all(NO_COMMON_VERSION.into());
+            return self.list_in_full(NO_COMMON_VERSION.into());
         };
         // Metadata below the cached version could revive deleted objects.
         if cache.reached_version().is_some_and(|held| version.is_older_than(held)) {
-            return self.list_all(OLDER_METADATA.into());
+            return self.list_in_full(OLDER_METADATA.into());
         }
         self.version = Some(version);
         let Some(token) = meta.continue_token else { return self.metadata_complete(requester) };
@@ -240,7 +242,7 @@ impl DeltaList {
                 self.send_metadata(Some(token), &cache.settings, requester, &mut effects);
                 effects
             }
-            Err(reason) => self.list_all(reason.into()),
+            Err(reason) => self.list_in_full(reason.into()),
         }
     }
 
@@ -248,7 +250,7 @@ impl DeltaList {
     /// returns only a version instead of metadata would otherwise end all cached objects.
     fn metadata_complete(&mut self, requester: &mut Requester) -> Effects {
         if self.cached_count.saturating_sub(self.listed_count) > self.max_differences {
-            self.list_all(
+            self.list_in_full(
                 format!("more than {} cached objects are missing from the metadata", self.max_differences).into(),
             )
         } else {
@@ -283,10 +285,10 @@ impl DeltaList {
 
     /// Abandons the delta relist for the reason `reason`, and requests a full list: immediately, unless the server
     /// has requested a delay.
-    pub(super) fn list_all(&self, reason: Arc<str>) -> Effects {
+    pub(super) fn list_in_full(&self, reason: Arc<str>) -> Effects {
         let mut effects = self.abandon();
         let plan = ListPlan { delta_until: None, ..self.plan.clone() };
-        effects.push(Effect::ListAll { plan, not_before: self.not_before, reason });
+        effects.push(Effect::ListInFull { plan, not_before: self.not_before, reason });
         effects
     }
 
@@ -319,7 +321,7 @@ impl DeltaList {
         match (failure.kind, fetch) {
             // The version of the metadata was compacted: the remaining objects cannot be read at
             // this version.
-            (FailureKind::Expired | FailureKind::Unreadable, _) => self.list_all(failure.message.clone()),
+            (FailureKind::Expired | FailureKind::Unreadable, _) => self.list_in_full(failure.message.clone()),
             (_, fetch) if failure.is_rejection() => {
                 let mut effects = Effects::default();
                 // Permissions differ between clients, so other informers must not inherit this rejection. A resource or
@@ -328,7 +330,7 @@ impl DeltaList {
                     let until = requester.remembered_until(now);
                     effects.perform(Output::RememberFull { until });
                 }
-                effects.append(self.list_all(failure.message.clone()));
+                effects.append(self.list_in_full(failure.message.clone()));
                 effects
             }
             (_, Some(fetch)) if can_delay => self.delay_request(now, fetch, failure, settings),
@@ -375,7 +377,7 @@ impl DeltaList {
         let is_delay_over = self.not_before.take_if(|until| now >= *until).is_some();
         if now >= self.deadline {
             let seconds = settings.delta_timeout.as_secs();
-            self.list_all(format!("not all differing objects arrived within {seconds} s").into())
+            self.list_in_full(format!("not all differing objects arrived within {seconds} s").into())
         } else if is_delay_over {
             // If no request was in flight during the delay, the stall timer restarts here.
             if self.requests().next().is_none() {

@@ -31,8 +31,8 @@ pub(super) enum Effect {
     NoResponse,
     /// No complete list or no stream exists, because of a failure.
     Broken(Failure),
-    /// The freshness state of the cache changes to this value, with this cause.
-    Condition(FreshnessState, Arc<str>),
+    /// Set the freshness state of the cache, with this cause. The state may stay the same while its cause changes.
+    SetFreshness(FreshnessState, Arc<str>),
     /// A bookmark arrived on a stream alongside the watch.
     BookmarkReceived,
     /// A short watch received no bookmark.
@@ -68,11 +68,11 @@ pub(super) enum Effect {
     ListFailed(Failure),
     /// The streamed list does not work: request pages immediately.
     FallBackToPages(Arc<str>),
-    /// A streamed list failed, and streaming may be the cause.
-    DoubtStreamedLists(Arc<str>),
-    /// The delta relist was abandoned: request a full list, but not before the end of a delay that the server
+    /// A streamed list failed, and streaming may be the cause: count the failure. After several failures, request pages.
+    CountStreamedListFailure(Arc<str>),
+    /// The delta relist was abandoned. Request a full list instead, but not before the end of a delay that the server
     /// requested.
-    ListAll { plan: ListPlan, not_before: Option<Instant>, reason: Arc<str> },
+    ListInFull { plan: ListPlan, not_before: Option<Instant>, reason: Arc<str> },
     /// A request of the delta relist is repeated later.
     DelayDeltaList(Failure),
     /// The responding server has not reached the version of the cache.

@@ -164,7 +164,7 @@ impl List {
             let failure = Failure::unreachable(format!("the list made no progress for {seconds} s"));
             if self.is_streamed {
                 // Silence before the response head is weak evidence against streaming, unless it repeats.
-                effects.push(Effect::DoubtStreamedLists(failure.message.clone()));
+                effects.push(Effect::CountStreamedListFailure(failure.message.clone()));
             }
             effects.push(Effect::ListFailed(failure));
         }

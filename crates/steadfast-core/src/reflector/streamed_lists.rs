@@ -102,13 +102,13 @@ impl StreamedLists {
             return !self.both_rejected;
         }
         if is_evidence {
-            self.doubt(failure.message.clone(), plan);
+            self.count_failure(failure.message.clone(), plan);
         }
         false
     }
 
     /// Counts a failure that streaming may have caused. After several failures, pages are tried.
-    pub(super) fn doubt(&mut self, reason: Arc<str>, plan: &mut ListPlan) {
+    pub(super) fn count_failure(&mut self, reason: Arc<str>, plan: &mut ListPlan) {
         self.failures += 1;
         if self.failures >= MAX_STREAM_FAILURES {
             plan.form = ListForm::PagesFallback(PagesFallback { reason, applies_to_all_clients: true });

@@ -41,9 +41,9 @@ impl State {
         }
         let number = |pointer: &str| budget.pointer(pointer).and_then(Value::as_i64);
         // The disruption controller may be late or missing. The pods are then counted here.
-        let is_counted = number("/status/observedGeneration")
+        let is_status_current = number("/status/observedGeneration")
             .is_some_and(|observed| observed >= number("/metadata/generation").unwrap_or_default());
-        let (healthy, desired, allowed) = if is_counted {
+        let (healthy, desired, allowed) = if is_status_current {
             let status = |field: &str| number(&format!("/status/{field}")).unwrap_or_default();
             (status("currentHealthy"), status("desiredHealthy"), status("disruptionsAllowed"))
         } else {
@@ -57,7 +57,7 @@ impl State {
         let name = metadata::text(budget, "name");
         // The caller decrements the status, unless the pods were counted here.
         if allowed > 0 {
-            return Ok(is_counted.then(|| name.to_owned()));
+            return Ok(is_status_current.then(|| name.to_owned()));
         }
         let detail = format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently");
         let causes = json!({"causes": [{"reason": "DisruptionBudget", "message": detail}]});

@@ -111,7 +111,7 @@ pub(super) fn reject(target: &WriteTarget, name: &str, causes: &[FieldViolation]
 }
 
 /// Returns whether updates of a built-in kind must contain a version, as on a real server.
-fn updates_name_a_version(group: &str, kind: &str) -> bool {
+fn requires_version_in_update(group: &str, kind: &str) -> bool {
     match group {
         "admissionregistration.k8s.io" | "coordination.k8s.io" | "node.k8s.io" | "policy" => true,
         "storage.k8s.io" => kind != "StorageClass",
@@ -144,7 +144,7 @@ pub(super) fn check_version_present(target: &WriteTarget, updated: &Value) -> Re
     let resource = &target.resource;
     let version = metadata::text(updated, "resourceVersion");
     // Updates of other kinds are unconditional if they have no version.
-    let requires_version = resource.is_custom || updates_name_a_version(resource.name.group(), &resource.kind);
+    let requires_version = resource.is_custom || requires_version_in_update(resource.name.group(), &resource.kind);
     if version.is_empty() && requires_version && target.write_scope != WriteScope::Whole {
         let detail = "Invalid value: 0: must be specified for an update".to_owned();
         let causes = [("metadata.resourceVersion", detail)];
