@@ -18,7 +18,7 @@ use serde_json::Value;
 use steadfast_core::RawObject;
 use steadfast_core::decode::{self, DecodeOptions, Decoder, Encoding, WatchRecord, list_item, watch_record};
 use steadfast_core::frame::{FrameError, Item, ItemFramer, ListPart, StreamFramer, StreamRecord};
-use steadfast_core::protobuf::{MessageId, decode};
+use steadfast_core::protobuf::{MessageType, decode};
 
 const MESSAGE_KINDS: [(&str, &str); 5] = [
     ("v1", "Pod"),
@@ -53,7 +53,7 @@ fuzz_target!(|input: &[u8]| {
     }
     check_event(&body);
     let (api_version, kind) = MESSAGE_KINDS[usize::from(*kind) % MESSAGE_KINDS.len()];
-    check_item(&Item::of_message(body.clone(), MessageId::of_kind(api_version, kind).expect("the kind is built in")));
+    check_item(&Item::of_message(body.clone(), MessageType::of_kind(api_version, kind).expect("the kind is built in")));
     drop(decode::status(Encoding::Protobuf, &body));
     drop(decode::continue_token(Encoding::Protobuf, &body));
 });
@@ -127,7 +127,7 @@ fn check_item(item: &Item) {
 }
 
 /// Checks that the value in another form equals the value from its JSON.
-fn check_equals_json<T: DeserializeOwned + Debug + PartialEq>(id: MessageId, bytes: &[u8]) {
+fn check_equals_json<T: DeserializeOwned + Debug + PartialEq>(id: MessageType, bytes: &[u8]) {
     let Ok(value) = decode::<Value>(id, bytes, true) else { return };
     let text = value.to_string();
     // JSON within a message has a nesting limit of its own, so the whole text may exceed the limit of `serde_json`.

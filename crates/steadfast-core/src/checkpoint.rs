@@ -13,7 +13,7 @@ use crate::decode::{Encoding, RawObject};
 use crate::key::ObjectKey;
 use crate::lazy::Lazy;
 use crate::object::{Entry, Object};
-use crate::protobuf::MessageId;
+use crate::protobuf::MessageType;
 use crate::record::Identity;
 use crate::uid::Uid;
 use crate::version::ResourceVersion;
@@ -28,7 +28,7 @@ pub use row::{key_of, write_key};
 /// type in the table, since the index changes between releases.
 #[derive(Clone, Copy, Debug)]
 pub struct RowEncodings {
-    messages: [Option<MessageId>; 2],
+    messages: [Option<MessageType>; 2],
 }
 
 /// Entry of a cache from a checkpoint.
@@ -57,7 +57,7 @@ pub struct UnsupportedMessageType;
 impl RowEncodings {
     /// Returns the encodings for objects of `kind`, or for their metadata.
     pub fn of(api_version: &str, kind: &str) -> Self {
-        let named = MessageId::of_kind;
+        let named = MessageType::of_kind;
         Self { messages: [named(api_version, kind), named("meta.k8s.io/v1", "PartialObjectMetadata")] }
     }
 
@@ -91,7 +91,7 @@ impl RowEncodings {
         Ok(())
     }
 
-    fn encoding(self, message: Option<MessageId>) -> Result<RowEncoding, UnsupportedMessageType> {
+    fn encoding(self, message: Option<MessageType>) -> Result<RowEncoding, UnsupportedMessageType> {
         // JSON contains `apiVersion` and `kind`, so the row encoding needs no message type.
         let Some(message) = message else { return Ok(RowEncoding::Json) };
         match self.messages.iter().position(|known| *known == Some(message)) {

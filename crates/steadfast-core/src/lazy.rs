@@ -23,7 +23,7 @@ use crate::frame::Item;
 use crate::key::ObjectKey;
 use crate::object::Object;
 use crate::path::FieldPath;
-use crate::protobuf::{self, Found, MessageId};
+use crate::protobuf::{self, Found, MessageType};
 use crate::record::Identity;
 use crate::uid::Uid;
 use crate::version::ResourceVersion;
@@ -227,7 +227,7 @@ impl<K> Lazy<K> {
 
     /// Returns the message type of [`bytes`](Self::bytes); `None` for JSON.
     #[doc(hidden)]
-    pub fn message(&self) -> Option<MessageId> {
+    pub fn message(&self) -> Option<MessageType> {
         match self.state.encoding() {
             StoredEncoding::Json => None,
             StoredEncoding::Protobuf(message) => Some(message),

@@ -16,7 +16,7 @@ use crate::decode::{DecodeError, DeltaCompressed, Encoding};
 use crate::footprint::shared;
 use crate::key::ObjectKey;
 use crate::path::FieldPath;
-use crate::protobuf::{Found, MessageId, decode_field};
+use crate::protobuf::{Found, MessageType, decode_field};
 use crate::record::Identity;
 
 /// Encoded object with its decoded form, if any.
@@ -34,7 +34,7 @@ pub struct OnDemand<K> {
 }
 
 /// Encoding of the bytes, and the message type of protobuf.
-pub(crate) type Form = (Encoding, Option<MessageId>);
+pub(crate) type Form = (Encoding, Option<MessageType>);
 
 /// Function that decodes the bytes of an object.
 pub(crate) type Decode<K> = fn(Form, &[u8], &Identity) -> Result<K, DecodeError>;

@@ -18,7 +18,7 @@ const COUNT: usize = 20_000;
 const TOLERANCE: f64 = 0.1;
 
 /// Maximum memory of the lookup structures per entry in bytes, without the entries and keys.
-const LAYOUT_MOST: usize = 48;
+const MAX_LAYOUT_BYTES_PER_ENTRY: usize = 48;
 
 fn identity(number: usize, version: usize) -> Identity {
     Identity {
@@ -63,7 +63,7 @@ fn snapshot_footprint_matches_allocator() {
     let after_list = footprint(&store);
     assert_close(sum(after_list), allocated(&region), "after a list");
     assert_eq!(after_list.indexes, 0);
-    assert!(after_list.layout <= COUNT * LAYOUT_MOST, "{} bytes an entry", after_list.layout / COUNT);
+    assert!(after_list.layout <= COUNT * MAX_LAYOUT_BYTES_PER_ENTRY, "{} bytes an entry", after_list.layout / COUNT);
 
     // Every object changes, and every third object is renamed.
     let watched = StateSource::Watched { deletion: None };
@@ -79,7 +79,11 @@ fn snapshot_footprint_matches_allocator() {
     }
     let after_events = footprint(&store);
     assert_close(sum(after_events), allocated(&region), "after events");
-    assert!(after_events.layout <= COUNT * LAYOUT_MOST, "{} bytes an entry", after_events.layout / COUNT);
+    assert!(
+        after_events.layout <= COUNT * MAX_LAYOUT_BYTES_PER_ENTRY,
+        "{} bytes an entry",
+        after_events.layout / COUNT
+    );
 
     let index = store.add_index(|_: &u64| [1_u64, 2, 3]);
     let with_an_index = footprint(&store);

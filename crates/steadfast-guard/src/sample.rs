@@ -9,7 +9,7 @@ mod message;
 use bytes::Bytes;
 use steadfast_core::decode::Encoding;
 use steadfast_core::frame::Item;
-use steadfast_core::protobuf::MessageId;
+use steadfast_core::protobuf::MessageType;
 
 /// Pods in the format of the bench's generator. Three numbers of 32 bits precede each pod: its length, and the offsets
 /// of its version and of its sending time.
@@ -65,7 +65,7 @@ fn encoded_pods(encoding: Encoding, count: usize) -> impl Iterator<Item = Vec<u8
 
 /// Returns items of a list, without any results of the framing.
 pub(crate) fn items(encoding: Encoding, count: usize) -> Vec<Item> {
-    let message = MessageId::of_kind("v1", "Pod").expect("a built-in kind");
+    let message = MessageType::of_kind("v1", "Pod").expect("a built-in kind");
     let item = |text: Vec<u8>| match encoding {
         Encoding::Json => Item::from(Bytes::from(text)),
         Encoding::Protobuf => Item::of_message(text.into(), message),

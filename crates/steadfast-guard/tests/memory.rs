@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use steadfast_core::decode::{Cacheable, Decoder, Encoding, RawObject, list_item};
 use steadfast_core::frame::Item;
-use steadfast_core::protobuf::MessageId;
+use steadfast_core::protobuf::MessageType;
 use steadfast_core::{Lazy, WithSize};
 
 #[global_allocator]
@@ -34,7 +34,7 @@ fn records(mut rest: &'static [u8]) -> Vec<Bytes> {
 }
 
 fn pods(encoding: Encoding) -> Vec<Item> {
-    let message = MessageId::of_kind("v1", "Pod").expect("a built-in kind");
+    let message = MessageType::of_kind("v1", "Pod").expect("a built-in kind");
     match encoding {
         Encoding::Json => records(include_bytes!("../sample/pods.json")).into_iter().map(Item::from).collect(),
         Encoding::Protobuf => records(include_bytes!("../sample/pods.protobuf"))

@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 use crate::dns_server::{DnsKind, DnsServer, KEY, kind_of_seed};
 use crate::external_systems::Etcd;
 use crate::haproxy::Haproxy;
-use crate::nonsense::{TENANT, Victims, object, resource};
+use crate::nonsense::{ClaimedIdentities, TENANT, object, resource};
 use crate::run::{KillOnDrop, start, stderr_text, steadfast};
 use crate::seeds::seeds;
 
@@ -138,19 +138,19 @@ impl Fixture {
         Some(contents)
     }
 
-    /// Returns `victims` without the addresses and keys that the targets do not contain now. The hostile tenant may
+    /// Returns `claimed` without the addresses and keys that the targets do not contain now. The hostile tenant may
     /// legitimately claim an address or key that no target contains.
-    fn entries_of(&self, victims: &Victims) -> Victims {
+    fn entries_of(&self, claimed: &ClaimedIdentities) -> ClaimedIdentities {
         let contents = self.contents().unwrap_or_default();
         let values = |system| {
             contents.iter().filter(move |((entry_system, _), _)| *entry_system == system).flat_map(|(_, values)| values)
         };
         let is_server = |address: &&String| values("HAProxy").any(|server| server.starts_with(&format!("{address}:")));
         let is_key = |key: &&String| contents.contains_key(&("etcd", format!("/services/{key}")));
-        Victims {
-            addresses: victims.addresses.iter().filter(is_server).cloned().collect(),
-            keys: victims.keys.iter().filter(is_key).cloned().collect(),
-            ..victims.clone()
+        ClaimedIdentities {
+            addresses: claimed.addresses.iter().filter(is_server).cloned().collect(),
+            keys: claimed.keys.iter().filter(is_key).cloned().collect(),
+            ..claimed.clone()
         }
     }
 
@@ -171,13 +171,18 @@ struct CarefulTenants<'a> {
     rng: Random,
     pod_count: u64,
     pods: Vec<(&'static str, String)>,
-    victims: Victims,
+    claimed: ClaimedIdentities,
 }
 
 impl<'a> CarefulTenants<'a> {
     fn create(server: &'a ApiServer, seed: u64) -> Self {
-        let mut careful_tenants =
-            Self { server, rng: Random::new(seed), pod_count: 0, pods: Vec::new(), victims: Victims::default() };
+        let mut careful_tenants = Self {
+            server,
+            rng: Random::new(seed),
+            pod_count: 0,
+            pods: Vec::new(),
+            claimed: ClaimedIdentities::default(),
+        };
         for shop in SHOPS {
             for _ in 0..PODS {
                 careful_tenants.add_pod(shop);
@@ -187,7 +192,7 @@ impl<'a> CarefulTenants<'a> {
                 "data": {format!("{shop}.setting"): "1", format!("{shop}.other"): "2"},
             });
             server.create(&map).expect("a config map");
-            careful_tenants.victims.keys.extend([format!("{shop}.setting"), format!("{shop}.other")]);
+            careful_tenants.claimed.keys.extend([format!("{shop}.setting"), format!("{shop}.other")]);
         }
         careful_tenants
     }
@@ -213,7 +218,7 @@ impl<'a> CarefulTenants<'a> {
         });
         self.server.create(&pod).expect("a pod");
         self.pods.push((shop, name.clone()));
-        let Victims { names, addresses, hosts, keys } = &mut self.victims;
+        let ClaimedIdentities { names, addresses, hosts, keys } = &mut self.claimed;
         names.push(name);
         addresses.push(address);
         hosts.push(host);
@@ -238,17 +243,17 @@ impl<'a> CarefulTenants<'a> {
                 let number: usize = name.rsplit('-').next().and_then(|n| n.parse().ok()).expect("a number");
                 // The tenant may claim a released address or key.
                 let (address, key) = (format!("10.1.{}.{}", number / 250, number % 250 + 1), format!("{shop}/{name}"));
-                self.victims.addresses.retain(|other| *other != address);
-                self.victims.keys.retain(|other| *other != key);
+                self.claimed.addresses.retain(|other| *other != address);
+                self.claimed.keys.retain(|other| *other != key);
             }
         }
     }
 }
 
 /// Sends some objects of the tenant: creates, replaces and deletes.
-fn send_nonsense(server: &ApiServer, rng: &mut Random, victims: &Victims) {
+fn send_nonsense(server: &ApiServer, rng: &mut Random, claimed: &ClaimedIdentities) {
     for _ in 0..3 {
-        let object = object(rng, victims);
+        let object = object(rng, claimed);
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         if rng.below(4) == 0 {
             let _ = server.delete_named(resource(&object), TENANT, name);
@@ -316,8 +321,8 @@ fn run_with_nonsense(seed: u64, expected: &Contents) -> Option<usize> {
     }
     std::thread::sleep(Duration::from_secs(1));
     for _ in 0..STEPS {
-        let existing_victims = fixture.entries_of(&careful_tenants.victims);
-        send_nonsense(&fixture.server, &mut rng, &existing_victims);
+        let existing_identities = fixture.entries_of(&careful_tenants.claimed);
+        send_nonsense(&fixture.server, &mut rng, &existing_identities);
         careful_tenants.change_randomly();
         std::thread::sleep(STEP_INTERVAL);
     }
@@ -372,9 +377,9 @@ fn nonsense_is_mostly_accepted_by_api_server() {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}});
     server.create(&namespace).expect("a namespace");
     let mut rng = Random::new(1);
-    let victims = Victims { names: vec!["web-1".to_owned()], ..Victims::default() };
+    let claimed = ClaimedIdentities { names: vec!["web-1".to_owned()], ..ClaimedIdentities::default() };
     let is_accepted = |object: &Value| server.create(object).or_else(|_| server.replace(object)).is_ok();
-    let count = (0..200).filter(|_| is_accepted(&object(&mut rng, &victims))).count();
+    let count = (0..200).filter(|_| is_accepted(&object(&mut rng, &claimed))).count();
     assert!(count > 150, "{count} of 200 objects");
     drop(server);
 }

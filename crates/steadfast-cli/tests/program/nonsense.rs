@@ -14,7 +14,7 @@ const MAX_VALUE_BYTES: usize = 120_000;
 
 /// Identities of other tenants that the hostile tenant claims.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Victims {
+pub(crate) struct ClaimedIdentities {
     pub(crate) names: Vec<String>,
     pub(crate) addresses: Vec<String>,
     /// DNS names in full.
@@ -27,7 +27,7 @@ fn pick<'a>(rng: &mut Random, texts: &[&'a str]) -> &'a str {
     texts[rng.below(texts.len() as u64) as usize]
 }
 
-fn victim(rng: &mut Random, texts: &[String]) -> String {
+fn pick_claimed(rng: &mut Random, texts: &[String]) -> String {
     let default = String::from("nothing");
     texts.get(rng.below(texts.len().max(1) as u64) as usize).unwrap_or(&default).clone()
 }
@@ -77,13 +77,13 @@ fn garbage(rng: &mut Random) -> String {
 }
 
 /// Values of the annotations that rules read: mostly garbage, sometimes another tenant's, sometimes valid.
-fn annotations(rng: &mut Random, victims: &Victims) -> Value {
+fn annotations(rng: &mut Random, claimed: &ClaimedIdentities) -> Value {
     let mut annotations = Map::new();
     for name in ["port", "weight", "name", "type", "data", "ttl", "key", "value"] {
         let victim_value = match name {
-            "name" => victim(rng, &victims.hosts),
-            "data" => victim(rng, &victims.addresses),
-            "key" => victim(rng, &victims.keys),
+            "name" => pick_claimed(rng, &claimed.hosts),
+            "data" => pick_claimed(rng, &claimed.addresses),
+            "key" => pick_claimed(rng, &claimed.keys),
             "type" => pick(rng, &["A", "AAAA", "CNAME", "SRV", "TXT", "MX", "NS", "SOA", "PTR", "a"]).to_owned(),
             "ttl" => pick(rng, &["0", "1", "60", "86400", "2147483647", "4294967296"]).to_owned(),
             "port" => pick(rng, &["80", "0", "65536"]).to_owned(),
@@ -104,12 +104,12 @@ fn annotations(rng: &mut Random, victims: &Victims) -> Value {
 
 /// Returns a random pod, service or config map of the namespace [`TENANT`]. The API server rejects some of these
 /// objects.
-pub(crate) fn object(rng: &mut Random, victims: &Victims) -> Value {
+pub(crate) fn object(rng: &mut Random, claimed: &ClaimedIdentities) -> Value {
     let name = match rng.below(3) {
         0 => format!("n-{}", rng.below(20)),
-        _ => victim(rng, &victims.names),
+        _ => pick_claimed(rng, &claimed.names),
     };
-    let annotations = annotations(rng, victims);
+    let annotations = annotations(rng, claimed);
     let metadata = json!({
         "namespace": TENANT, "name": name, "labels": {"app": SELECTED_LABEL}, "annotations": annotations,
     });
@@ -121,7 +121,7 @@ pub(crate) fn object(rng: &mut Random, victims: &Victims) -> Value {
             let mut data = Map::new();
             for number in 0..pick(rng, &["1", "10", "3000"]).parse().unwrap_or(1) {
                 let key = match rng.below(4) {
-                    0 => victim(rng, &victims.keys).replace('/', "."),
+                    0 => pick_claimed(rng, &claimed.keys).replace('/', "."),
                     1 => pick(rng, &["...", "a..b", "-", "_steadfast"]).to_owned(),
                     _ => format!("key-{number}"),
                 };
@@ -133,7 +133,7 @@ pub(crate) fn object(rng: &mut Random, victims: &Victims) -> Value {
             let address = match rng.below(4) {
                 0 => format!("10.66.{}.{}", rng.below(4), rng.below(250) + 1),
                 1 => garbage(rng),
-                _ => victim(rng, &victims.addresses),
+                _ => pick_claimed(rng, &claimed.addresses),
             };
             let ready_status = pick(rng, &["True", "False", "Unknown", "maybe"]);
             let conditions =

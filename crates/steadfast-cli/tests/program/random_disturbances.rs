@@ -31,7 +31,7 @@ use tokio::runtime::Runtime;
 use crate::dns_server::{DnsKind, DnsServer, KEY, kind_of_seed};
 use crate::external_systems::Etcd;
 use crate::haproxy::{Haproxy, eventually};
-use crate::nonsense::{TENANT, Victims, object, resource};
+use crate::nonsense::{ClaimedIdentities, TENANT, object, resource};
 use crate::removals::{ContentLossPeriod, ExpectedEntries, Sample, check_removals};
 use crate::run::{KillOnDrop, signal, start, stderr_text, steadfast};
 use crate::seeds::seeds;
@@ -81,7 +81,7 @@ struct Fixture {
     losses: Vec<ContentLossPeriod>,
     pods: u64,
     far_pods: u64,
-    victims: Victims,
+    claimed: ClaimedIdentities,
     log: Vec<String>,
     error_output: Arc<Mutex<String>>,
 }
@@ -153,17 +153,17 @@ impl Fixture {
             losses: Vec::new(),
             pods: 0,
             far_pods: 0,
-            victims: Victims::default(),
+            claimed: ClaimedIdentities::default(),
             log: Vec::new(),
             error_output: Arc::default(),
         };
         for number in 0..LASTING_PODS {
             let (name, address) = (format!("keep-{number}"), format!("10.1.0.{}", number + 1));
             fixture.create_pod(false, &name, &address);
-            fixture.victims.hosts.push(format!("{name}.example.org"));
-            fixture.victims.keys.push(name.clone());
-            fixture.victims.names.push(name);
-            fixture.victims.addresses.push(address);
+            fixture.claimed.hosts.push(format!("{name}.example.org"));
+            fixture.claimed.keys.push(name.clone());
+            fixture.claimed.names.push(name);
+            fixture.claimed.addresses.push(address);
         }
         (0..PODS).for_each(|_| fixture.create_near_pod());
         (0..FAR_PODS).for_each(|_| fixture.create_far_pod());
@@ -267,7 +267,7 @@ impl Fixture {
     /// The tenant creates, replaces and deletes nonsense.
     fn send_nonsense(&self, rng: &mut Random) {
         for _ in 0..30 {
-            let object = object(rng, &self.victims);
+            let object = object(rng, &self.claimed);
             // The API server rejects some of these objects.
             let _ = self.server.apply(&object, resource(&object));
             if rng.below(3) == 0 {

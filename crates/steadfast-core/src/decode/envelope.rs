@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Encoding;
 use super::limits::MAX_IDENTIFIER_BYTES;
-use crate::protobuf::{self, ListMetaFields, MessageId, list_meta_fields};
+use crate::protobuf::{self, ListMetaFields, MessageType, list_meta_fields};
 use crate::record::{ListMeta, Status};
 use crate::version::ResourceVersion;
 
@@ -26,13 +26,13 @@ pub fn status(encoding: Encoding, body: &[u8]) -> Option<Status> {
 
 /// Decodes `body`, protobuf in its envelope, as a `Status`.
 fn read_status(body: &[u8]) -> Option<Value> {
-    let value: Value = protobuf::decode(MessageId::of_kind("v1", STATUS)?, body, true).ok()?;
+    let value: Value = protobuf::decode(MessageType::of_kind("v1", STATUS)?, body, true).ok()?;
     (value["kind"] == STATUS).then_some(value)
 }
 
 /// Decodes `message`, protobuf without an envelope, as a `Status`.
 pub(crate) fn status_of_message(message: &[u8]) -> Option<Status> {
-    let value: Value = protobuf::decode(MessageId::of_kind("v1", STATUS)?, message, true).ok()?;
+    let value: Value = protobuf::decode(MessageType::of_kind("v1", STATUS)?, message, true).ok()?;
     Some(status_of(&value))
 }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::{DecodeOptions, Encoding};
-use crate::protobuf::{self, MessageId};
+use crate::protobuf::{self, MessageType};
 use crate::record::Identity;
 
 /// Object with a known identity that is not decoded.
@@ -25,7 +25,7 @@ pub struct RawObject {
     /// Encoding of the object.
     pub encoding: Encoding,
     /// Message type of a protobuf object; `None` for an unknown kind.
-    pub message: Option<MessageId>,
+    pub message: Option<MessageType>,
 }
 
 impl RawObject {

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::identity::version;
 use super::{Encoding, ExpectedKind, PartialIdentity, RawObject, RecordError, RecordProblem, envelope};
 use crate::frame::{Item, Overlong};
-use crate::protobuf::{self, MessageId};
+use crate::protobuf::{self, MessageType};
 use crate::record::{Bookmark, RecordKind, Status};
 use crate::scan::{Metadata, ObjectScan, RecordScan, RecordSpans, has_annotation};
 use crate::version::ResourceVersion;
@@ -153,7 +153,7 @@ fn read_record(
             let message = match (encoding, &scan.object) {
                 // A protobuf object can only be decoded with the message of its kind.
                 (Encoding::Protobuf, ObjectScan { api_version: Some(api_version), kind: Some(kind), .. }) => {
-                    MessageId::of_kind(api_version, kind)
+                    MessageType::of_kind(api_version, kind)
                 }
                 _ => None,
             };
@@ -169,7 +169,7 @@ fn read_record(
 }
 
 fn read_object(
-    (encoding, message): (Encoding, Option<MessageId>),
+    (encoding, message): (Encoding, Option<MessageType>),
     text: &Bytes,
     kind: Option<RecordKind>,
     scan: &ObjectScan<'_>,

@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use bytes::Bytes;
 
-use crate::protobuf::MessageId;
+use crate::protobuf::MessageType;
 use crate::scan::{ObjectScan, ObjectSpans, ScanError};
 
 /// Item of a list.
@@ -15,17 +15,17 @@ use crate::scan::{ObjectScan, ObjectSpans, ScanError};
 pub struct Item {
     bytes: Bytes,
     spans: Option<ObjectSpans>,
-    message: Option<MessageId>,
+    message: Option<MessageType>,
 }
 
 impl Item {
     /// Creates an item from a protobuf object.
-    pub fn of_message(bytes: Bytes, message: MessageId) -> Self {
+    pub fn of_message(bytes: Bytes, message: MessageType) -> Self {
         Self { bytes, spans: None, message: Some(message) }
     }
 
     /// Returns the message type of a protobuf item.
-    pub fn message(&self) -> Option<MessageId> {
+    pub fn message(&self) -> Option<MessageType> {
         self.message
     }
 

@@ -8,7 +8,7 @@ use super::list::ListPart;
 use super::overlong::SkippedRecord;
 use crate::decode::{Encoding, list_meta_of_message, status_of_message};
 use crate::protobuf::{
-    FieldHeader, FieldHeaderReader, MAGIC_PREFIX, MessageId, MessageIdentityScanner, Wire, types as read_types,
+    FieldHeader, FieldHeaderReader, MAGIC_PREFIX, MessageIdentityScanner, MessageType, Wire, types as read_types,
 };
 
 /// Splits a list into its items.
@@ -31,7 +31,7 @@ pub struct ProtobufListFramer {
     skipped: Option<Box<SkippedRecord>>,
     kind: Option<String>,
     /// Message type of the items, after the envelope was read.
-    items: Option<MessageId>,
+    items: Option<MessageType>,
     failed: Option<FrameError>,
 }
 
@@ -246,7 +246,7 @@ impl ProtobufListFramer {
     /// Records the kind of the list.
     fn type_meta(&mut self, types: &[u8]) -> Result<(), FrameError> {
         let (api_version, kind) = read_types(types).map_err(|_| self.malformed())?;
-        self.items = MessageId::of_kind(&api_version, &kind).and_then(MessageId::items);
+        self.items = MessageType::of_kind(&api_version, &kind).and_then(MessageType::items);
         self.kind = Some(kind.into_owned());
         Ok(())
     }

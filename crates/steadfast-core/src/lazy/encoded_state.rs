@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::protobuf::MessageId;
+use crate::protobuf::MessageType;
 
 /// Identifier, encoding and error flag of an object.
 // The lowest bits contain the message's index plus one, or 0 for JSON; then the flag and the identifier follow.
@@ -13,7 +13,7 @@ pub(super) struct EncodedState(AtomicU64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StoredEncoding {
     Json,
-    Protobuf(MessageId),
+    Protobuf(MessageType),
 }
 
 /// Bit of objects already reported as undecodable.
@@ -41,7 +41,7 @@ impl EncodedState {
     pub(super) fn encoding(&self) -> StoredEncoding {
         match self.0.load(Ordering::Relaxed) as u16 {
             0 => StoredEncoding::Json,
-            index => StoredEncoding::Protobuf(MessageId::at(index - 1)),
+            index => StoredEncoding::Protobuf(MessageType::at(index - 1)),
         }
     }
 
@@ -59,10 +59,12 @@ mod tests {
 
     #[test]
     fn packed_fields_are_independent() {
-        let pod = MessageId::of_kind("v1", "Pod").expect("a built-in kind");
-        for encoding in
-            [StoredEncoding::Json, StoredEncoding::Protobuf(pod), StoredEncoding::Protobuf(MessageId::at(u16::MAX - 2))]
-        {
+        let pod = MessageType::of_kind("v1", "Pod").expect("a built-in kind");
+        for encoding in [
+            StoredEncoding::Json,
+            StoredEncoding::Protobuf(pod),
+            StoredEncoding::Protobuf(MessageType::at(u16::MAX - 2)),
+        ] {
             for id in [0, 1, 77, (1 << 47) - 1] {
                 let state = EncodedState::new(id, encoding);
                 for is_first in [true, false, false] {

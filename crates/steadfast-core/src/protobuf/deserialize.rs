@@ -9,9 +9,9 @@ use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use super::content::Content;
 use super::embedded::embedded;
 use super::error::{Error, Reason, Step};
-use super::id::MessageId;
 use super::json_view::{AsJson, JsonView, MemberName, Presence};
 use super::message::{Cardinality, Message, MessageField, Shape, UNNAMED, ValueType};
+use super::message_type::MessageType;
 use super::numbers::{double, integer};
 use super::special::{UnionValue, int_or_string, nanos, only_field, read_union};
 use super::table::table;
@@ -48,10 +48,10 @@ static NO_FIELD: MessageField =
 
 impl<'de> Members<'de> {
     #[inline]
-    pub(super) fn new(id: MessageId, reader: Reader<'de>, depth: u8) -> Result<Self, Error> {
+    pub(super) fn new(message_type: MessageType, reader: Reader<'de>, depth: u8) -> Result<Self, Error> {
         Ok(Self {
             reader,
-            message: id.message(),
+            message: message_type.message(),
             seen: 0,
             outer: None,
             further: Vec::new(),
@@ -134,10 +134,10 @@ impl<'de> Members<'de> {
 
     /// Enters an inline message.
     fn enter(&mut self, field: &MessageField, inner: Reader<'de>) {
-        if let ValueType::Message(id) = field.value {
+        if let ValueType::Message(message_type) = field.value {
             // Inline messages rarely nest, so the first level needs no allocation.
             self.further.extend(self.outer.replace((self.reader, self.message, self.seen)));
-            (self.reader, self.message, self.seen) = (inner, id.message(), 0);
+            (self.reader, self.message, self.seen) = (inner, message_type.message(), 0);
         }
     }
 }
@@ -259,11 +259,12 @@ impl<'de> JsonView<'de> for SingleValue<'de> {
         };
         match self.value {
             ValueType::Text => text(reader.rest(), visitor),
-            ValueType::Message(id) if id.message().shape == Shape::Object => {
-                visitor.visit_map(Members::new(id, reader, self.depth)?)
+            ValueType::Message(message_type) if message_type.message().shape == Shape::Object => {
+                visitor.visit_map(Members::new(message_type, reader, self.depth)?)
             }
-            ValueType::Message(id) => {
-                ListElements::new(&mut reader, 1, id.message().fields[0].value, true, self.depth).visit(visitor)
+            ValueType::Message(message_type) => {
+                ListElements::new(&mut reader, 1, message_type.message().fields[0].value, true, self.depth)
+                    .visit(visitor)
             }
             ValueType::Time | ValueType::MicroTime => {
                 match Timestamp::read(reader, self.value == ValueType::MicroTime)? {
@@ -297,8 +298,10 @@ impl<'de> JsonView<'de> for SingleValue<'de> {
     #[inline]
     fn object<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match (self.value, self.content) {
-            (ValueType::Message(id), Content::Inside(reader)) if id.message().shape == Shape::Object => {
-                visitor.visit_map(Members::new(id, reader, self.depth)?)
+            (ValueType::Message(message_type), Content::Inside(reader))
+                if message_type.message().shape == Shape::Object =>
+            {
+                visitor.visit_map(Members::new(message_type, reader, self.depth)?)
             }
             _ => self.any(visitor),
         }

@@ -1,6 +1,6 @@
 //! Definitions of messages.
 
-use super::id::MessageId;
+use super::message_type::MessageType;
 
 /// Message: its fields by number.
 pub(crate) struct Message {
@@ -84,7 +84,7 @@ pub(crate) enum ValueType {
     SchemaOrArray,
     /// Schema or a list of texts.
     SchemaOrTexts,
-    Message(MessageId),
+    Message(MessageType),
 }
 
 impl Message {

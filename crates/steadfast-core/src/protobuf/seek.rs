@@ -5,39 +5,40 @@ use serde::Deserialize;
 use super::content::Content;
 use super::deserialize::{FieldValue, MAX_DEPTH, deeper};
 use super::envelope::open_envelope;
-use super::id::MessageId;
 use super::json_view::AsJson;
 use super::message::{Cardinality, Message, MessageField, Shape, ValueType};
+use super::message_type::MessageType;
 use super::wire::Reader;
 
 /// Value at the end of a path; `None` if it is missing or null.
 pub(crate) struct Found<T>(pub(crate) Option<T>);
 
-/// Decodes the field at `names` in the object `bytes` of type `id`, without decoding any other field.
+/// Decodes the field at `names` in the object `bytes` of type `message_type`, without decoding any other field.
 ///
 /// Returns `None` if the field cannot be found or decoded in this way; [`decode_seed`](super::decode_seed) then
 /// determines the reason.
 pub(crate) fn decode_field<'de, T: Deserialize<'de>>(
-    id: MessageId,
+    message_type: MessageType,
     bytes: &'de [u8],
     names: &[Box<str>],
 ) -> Option<Found<T>> {
     let (last, parents) = names.split_last()?;
     let (_, mut reader) = open_envelope(Reader::new(bytes)).ok()?;
-    let (mut message, mut depth) = (id.message(), MAX_DEPTH);
+    let (mut message, mut depth) = (message_type.message(), MAX_DEPTH);
     for name in parents {
         depth = deeper(depth, &reader).ok()?;
         let (field, offset) = seek(message, reader, name)?;
-        let (ValueType::Message(id), Cardinality::Single | Cardinality::Optional) = (field.value, field.cardinality)
+        let (ValueType::Message(message_type), Cardinality::Single | Cardinality::Optional) =
+            (field.value, field.cardinality)
         else {
             return None;
         };
-        if id.message().shape != Shape::Object {
+        if message_type.message().shape != Shape::Object {
             return None;
         }
         reader.seek(offset?);
         let tag = reader.tag().ok()??;
-        (reader, message) = (reader.delimited(tag.wire).ok()?, id.message());
+        (reader, message) = (reader.delimited(tag.wire).ok()?, message_type.message());
     }
     depth = deeper(depth, &reader).ok()?;
     let (field, offset) = seek(message, reader, last)?;

@@ -7,22 +7,22 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::id::MessageId;
 use super::message::{Cardinality, Message, MessageField, ValueType};
+use super::message_type::MessageType;
 
 /// Definitions of all messages.
 pub(crate) struct Table {
     messages: Vec<Message>,
     /// Messages by `apiVersion` and `kind`.
-    kinds: HashMap<(&'static str, &'static str), MessageId>,
+    kinds: HashMap<(&'static str, &'static str), MessageType>,
     /// `ObjectMeta`.
-    pub(crate) metadata: MessageId,
+    pub(crate) metadata: MessageType,
     /// `ObjectMeta` without `managedFields`.
-    pub(crate) trimmed: MessageId,
+    pub(crate) trimmed: MessageType,
     /// Schema of a custom resource.
-    pub(crate) schema: MessageId,
+    pub(crate) schema: MessageType,
     /// `PartialObjectMetadata`.
-    pub(crate) partial: MessageId,
+    pub(crate) partial: MessageType,
 }
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(include_str!("table.txt")));
@@ -33,7 +33,7 @@ pub(crate) fn table() -> &'static Table {
     &TABLE
 }
 
-impl MessageId {
+impl MessageType {
     /// Returns the message type of a built-in kind, or of a list of such objects; `None` if the table does not contain
     /// it.
     pub fn of_kind(api_version: &str, kind: &str) -> Option<Self> {
@@ -54,7 +54,7 @@ impl MessageId {
             .iter()
             .find(|field| field.name == "items" && field.cardinality == Cardinality::List)?;
         match items.value {
-            ValueType::Message(id) => Some(id),
+            ValueType::Message(message_type) => Some(message_type),
             _ => None,
         }
     }
@@ -64,25 +64,26 @@ impl Table {
     fn read(text: &'static str) -> Self {
         let lines = || text.lines().filter(|line| !line.starts_with('#'));
         let message_lines = || lines().filter(|line| !line.starts_with(' '));
-        let (mut ids, mut kinds) = (HashMap::new(), HashMap::new());
+        let (mut message_types, mut kinds) = (HashMap::new(), HashMap::new());
         for (index, line) in message_lines().enumerate() {
             let mut words = line.split(' ');
-            let id = MessageId(index as u16);
-            ids.insert(words.next().unwrap_or_default(), id);
-            kinds.extend(words.filter_map(|kind| Some((kind.rsplit_once('/')?, id))));
+            let message_type = MessageType(index as u16);
+            message_types.insert(words.next().unwrap_or_default(), message_type);
+            kinds.extend(words.filter_map(|kind| Some((kind.rsplit_once('/')?, message_type))));
         }
-        let mut messages: Vec<Vec<MessageField>> = Vec::with_capacity(ids.len() + 1);
+        let mut messages: Vec<Vec<MessageField>> = Vec::with_capacity(message_types.len() + 1);
         for line in lines() {
             match (line.strip_prefix(' '), messages.last_mut()) {
-                (Some(field), Some(fields)) => fields.extend(read_field(field, &ids)),
+                (Some(field), Some(fields)) => fields.extend(read_field(field, &message_types)),
                 (Some(_), None) => {}
                 (None, _) => messages.push(Vec::new()),
             }
         }
-        let (metadata, schema) = (ids["meta.v1.ObjectMeta"], ids["apiextensions.v1.JSONSchemaProps"]);
-        let partial = ids["meta.v1.PartialObjectMetadata"];
+        let (metadata, schema) =
+            (message_types["meta.v1.ObjectMeta"], message_types["apiextensions.v1.JSONSchemaProps"]);
+        let partial = message_types["meta.v1.PartialObjectMetadata"];
         // A copy without `managedFields` serves decoders that drop these fields.
-        let trimmed = MessageId(messages.len() as u16);
+        let trimmed = MessageType(messages.len() as u16);
         let mut fields = messages[usize::from(metadata.0)].clone();
         fields.retain(|field| field.name != "managedFields");
         messages.push(fields);
@@ -91,7 +92,7 @@ impl Table {
     }
 }
 
-fn read_field(line: &'static str, ids: &HashMap<&str, MessageId>) -> Option<MessageField> {
+fn read_field(line: &'static str, message_types: &HashMap<&str, MessageType>) -> Option<MessageField> {
     let mut words = line.split(' ');
     let number = words.next()?.parse().ok()?;
     let name = words.next()?;
@@ -118,7 +119,7 @@ fn read_field(line: &'static str, ids: &HashMap<&str, MessageId>) -> Option<Mess
         "orbool" => ValueType::SchemaOrBool,
         "orarray" => ValueType::SchemaOrArray,
         "orstrings" => ValueType::SchemaOrTexts,
-        name => ValueType::Message(*ids.get(name)?),
+        name => ValueType::Message(*message_types.get(name)?),
     };
     let options = words.next().unwrap_or_default();
     // `omitempty` has no effect on a Go struct, such as a time; `omitzero` has.
@@ -148,14 +149,14 @@ mod tests {
 
     #[test]
     fn listed_messages_start_with_metadata() {
-        let lists: Vec<_> = table().kinds.values().filter(|id| id.items().is_some()).collect();
+        let lists: Vec<_> = table().kinds.values().filter(|message_type| message_type.items().is_some()).collect();
         assert!(lists.len() > 100);
         for list in &lists {
             let names = [1, 2].map(|number| list.message().field(number).map(|field| (field.name, field.cardinality)));
             assert_eq!(names, [Some(("metadata", Cardinality::Single)), Some(("items", Cardinality::List))]);
         }
-        for id in lists.into_iter().filter_map(|list| list.items()) {
-            let field = id.message().field(1).expect("a first field");
+        for message_type in lists.into_iter().filter_map(|list| list.items()) {
+            let field = message_type.message().field(1).expect("a first field");
             assert_eq!((field.name, field.value), ("metadata", ValueType::Message(table().metadata)));
         }
     }

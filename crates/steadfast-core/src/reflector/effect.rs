@@ -68,7 +68,8 @@ pub(super) enum Effect {
     ListFailed(Failure),
     /// The streamed list does not work: request pages immediately.
     FallBackToPages(Arc<str>),
-    /// A streamed list failed, and streaming may be the cause: count the failure. After several failures, request pages.
+    /// A streamed list failed, and streaming may be the cause: count the failure. After several failures, pages are
+    /// requested.
     CountStreamedListFailure(Arc<str>),
     /// The delta relist was abandoned. Request a full list instead, but not before the end of a delay that the server
     /// requested.

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use steadfast_core::checkpoint::{DeliveryKey, RestoredEntry, RowEncodings, SavedState, key_of, write_key};
 use steadfast_core::decode::{Cacheable, Decoder, RawObject};
 use steadfast_core::outbox::{DueEvent, PendingDelivery, StayEnd};
-use steadfast_core::protobuf::MessageId;
+use steadfast_core::protobuf::MessageType;
 use steadfast_core::record::Identity;
 use steadfast_core::{Certainty, DeleteReason, Encoding, Entry, Lazy, Object, ObjectKey, Uid};
 
@@ -48,8 +48,8 @@ proptest! {
         let identity = Identity { key: key.clone(), uid, version: version.as_str().into() };
         let (encoding, message) = match form {
             0 => (Encoding::Json, None),
-            1 => (Encoding::Protobuf, MessageId::of_kind("v1", "Pod")),
-            _ => (Encoding::Protobuf, MessageId::of_kind("meta.k8s.io/v1", "PartialObjectMetadata")),
+            1 => (Encoding::Protobuf, MessageType::of_kind("v1", "Pod")),
+            _ => (Encoding::Protobuf, MessageType::of_kind("meta.k8s.io/v1", "PartialObjectMetadata")),
         };
         prop_assert_eq!(message.is_some(), form > 0);
         let raw = RawObject { identity: identity.clone(), bytes: Bytes::from(bytes), managed_fields: None, encoding, message };

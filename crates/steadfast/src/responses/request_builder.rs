@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use steadfast_core::decode::{self, Cacheable, Encoding, ExpectedKind, WatchRecord};
 use steadfast_core::frame::{ItemFramer, ListPart, StreamFramer, StreamRecord};
-use steadfast_core::protobuf::MessageId;
+use steadfast_core::protobuf::MessageType;
 use steadfast_core::record::ListMeta;
 use steadfast_core::reflector::{Failure, FailureKind, ProbeMethod, Request};
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
@@ -238,7 +238,7 @@ impl RequestBuilder {
 
     /// Returns true if responses may be protobuf, for which the message types must be known.
     pub(crate) fn requests_protobuf(&self) -> bool {
-        let known = || MessageId::of_kind(&self.expected_kind.api_version, &self.expected_kind.kind).is_some();
+        let known = || MessageType::of_kind(&self.expected_kind.api_version, &self.expected_kind.kind).is_some();
         self.protobuf && known() && self.protobuf_works()
     }
 

@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use steadfast_core::protobuf::MessageId;
+use steadfast_core::protobuf::MessageType;
 
 /// Returns the corpus: apiVersion, kind, protobuf, JSON.
 pub(crate) fn corpus() -> Vec<(&'static str, &'static str, Vec<u8>, &'static str)> {
@@ -20,6 +20,6 @@ pub(crate) fn corpus() -> Vec<(&'static str, &'static str, Vec<u8>, &'static str
 }
 
 /// Returns the message type of the kind.
-pub(crate) fn id(api_version: &str, kind: &str) -> MessageId {
-    MessageId::of_kind(api_version, kind).expect("a built-in kind")
+pub(crate) fn id(api_version: &str, kind: &str) -> MessageType {
+    MessageType::of_kind(api_version, kind).expect("a built-in kind")
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::DeserializeOwned;
-use steadfast_core::protobuf::{MessageId, decode};
+use steadfast_core::protobuf::{MessageType, decode};
 
 /// Error of a test.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -13,7 +13,7 @@ pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 /// Object in both encodings.
 pub(crate) struct Sample<'a> {
     pub(crate) kind: (&'a str, &'a str),
-    pub(crate) id: MessageId,
+    pub(crate) id: MessageType,
     pub(crate) protobuf: Vec<u8>,
     pub(crate) json: &'a str,
 }
@@ -23,7 +23,7 @@ impl<'a> Sample<'a> {
         let mut parts = line.splitn(4, ' ');
         let mut next = || parts.next().ok_or("a line of the corpus is incomplete");
         let (api_version, kind, protobuf, json) = (next()?, next()?, next()?, next()?);
-        let id = MessageId::of_kind(api_version, kind).ok_or_else(|| format!("{api_version} has no {kind}"))?;
+        let id = MessageType::of_kind(api_version, kind).ok_or_else(|| format!("{api_version} has no {kind}"))?;
         Ok(Self { kind: (api_version, kind), id, protobuf: STANDARD.decode(protobuf)?, json })
     }
 

@@ -1,10 +1,10 @@
-//! Identifiers of message types.
+//! Message types of the built-in kinds.
 
 /// Message type of an object: its index in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct MessageId(pub(super) u16);
+pub struct MessageType(pub(super) u16);
 
-impl MessageId {
+impl MessageType {
     /// Returns the message type at an index of the table ([`index`](Self::index)).
     pub(crate) fn at(index: u16) -> Self {
         Self(index)
