@@ -437,7 +437,7 @@ impl WatchSession {
         let informer = informer.keep_managed_fields().start().map_err(Failure::usage)?;
         let (tally, subject, style) =
             (output.tallies.add(subject.scoped_title()), Arc::new(subject), output.style.clone());
-        let listing = output.board.add(subject.title(), &informer, tally.clone());
+        let initial_output = output.board.add(subject.title(), &informer, tally.clone());
         let gate = self.awaiting_history.as_ref().map(|_| Gate::default());
         if let (Some(waiting), Some(gate)) = (&mut self.awaiting_history, gate.clone()) {
             waiting.push(HistorySubject { subject: subject.clone(), informer: informer.clone(), gate });
@@ -482,7 +482,7 @@ impl WatchSession {
                     (None, None) => {}
                 }
                 lines.flush();
-                listing.printed();
+                initial_output.mark_printed();
                 // `count` instead of `any`: each goal must record the sync, even if an earlier goal is reached.
                 if goals.iter().filter(|goal| goal.synced()).count() > 0 {
                     lines.end();

@@ -34,7 +34,7 @@ pub(super) enum PageUpdate {
     Append(PageLine),
 }
 
-/// Numbered update: updates of an earlier page are ignored.
+/// Number of the page load, and an update of the page. Updates of earlier loads are ignored.
 pub(super) type NumberedUpdate = (u64, PageUpdate);
 
 /// Running task of a page, which ends when this is dropped.
@@ -56,14 +56,14 @@ impl Drop for PageTask {
 /// Sender of the updates of one page.
 #[derive(Clone)]
 pub(super) struct PageSender {
-    pub(super) number: u64,
+    pub(super) load_id: u64,
     pub(super) updates: Sender<NumberedUpdate>,
 }
 
 impl PageSender {
     /// Sends an update. Waits while the screen is slow. Returns false after the end of the screen.
     pub(super) async fn send(&self, update: PageUpdate) -> bool {
-        self.updates.send((self.number, update)).await.is_ok()
+        self.updates.send((self.load_id, update)).await.is_ok()
     }
 }
 
@@ -196,7 +196,7 @@ mod tests {
     #[tokio::test]
     async fn log_lines_are_bounded_and_escaped() {
         let (updates, mut received) = channel(16);
-        let sender = PageSender { number: 1, updates };
+        let sender = PageSender { load_id: 1, updates };
         let text = format!("one\r\n\u{1b}[2J\n{}\nlast", "x".repeat(3 * MAX_LOG_LINE_BYTES));
         // The small buffer splits lines.
         let log = BufReader::with_capacity(7, Cursor::new(text.into_bytes()));

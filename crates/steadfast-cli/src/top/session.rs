@@ -64,7 +64,8 @@ pub(super) struct Session {
     changed: Arc<Notify>,
     /// Task of the current page; dropped if another page is shown.
     page: Option<PageTask>,
-    page_number: u64,
+    /// Number of the latest page load. Updates of earlier loads are ignored.
+    page_load_id: u64,
     update_sender: Sender<NumberedUpdate>,
     updates: Receiver<NumberedUpdate>,
     lookup_sender: Sender<Lookup>,
@@ -98,13 +99,13 @@ impl Session {
             cells: RefCell::default(),
             changed: Arc::default(),
             page: None,
-            page_number: 0,
+            page_load_id: 0,
             update_sender,
             updates,
             lookup_sender,
             lookups,
         };
-        session.show();
+        session.start_current_tab();
         session
     }
 
@@ -129,7 +130,7 @@ impl Session {
                 Input::Terminal(Some(Ok(_))) | Input::Changed => {}
                 Input::Terminal(Some(Err(error))) => return Err(screen::failure(&error)),
                 Input::Terminal(None) => return Err(Failure::run("the thread that reads keys has ended")),
-                Input::Update((number, update)) => self.update_page(number, update),
+                Input::Update((load_id, update)) => self.update_page(load_id, update),
                 Input::Lookup(lookup) => self.add_tab(lookup),
                 Input::Draw => {
                     self.take_changes();
@@ -164,15 +165,15 @@ impl Session {
     fn execute(&mut self, effect: Effect) {
         match effect {
             Effect::Quit => {}
-            Effect::Show => self.show(),
+            Effect::Show => self.start_current_tab(),
             Effect::Open(name) => self.look_up(name),
             Effect::Load(page) => self.load(page),
             Effect::Close => self.page = None,
         }
     }
 
-    /// Starts the informer of the current tab, unless it runs already.
-    fn show(&mut self) {
+    /// Closes the page, and starts the informer of the current tab unless it runs already.
+    fn start_current_tab(&mut self) {
         self.page = None;
         let number = self.model.current;
         if self.sources[number].is_some() {
@@ -224,10 +225,10 @@ impl Session {
     /// Starts the task of a page that needs requests.
     fn load(&mut self, page: DetailsPage) {
         self.page = None;
-        self.page_number += 1;
+        self.page_load_id += 1;
         let Some(details) = &self.model.details else { return };
         let (connection, key) = (self.opener.connection.clone(), details.key.clone());
-        let sender = PageSender { number: self.page_number, updates: self.update_sender.clone() };
+        let sender = PageSender { load_id: self.page_load_id, updates: self.update_sender.clone() };
         let tab = &self.model.tabs[details.tab];
         self.page = match page {
             DetailsPage::Changes | DetailsPage::Yaml => None,
@@ -243,8 +244,8 @@ impl Session {
     }
 
     /// Adds the lines of a page, unless another page is shown.
-    fn update_page(&mut self, number: u64, update: PageUpdate) {
-        let Some(details) = self.model.details.as_mut().filter(|_| number == self.page_number) else { return };
+    fn update_page(&mut self, load_id: u64, update: PageUpdate) {
+        let Some(details) = self.model.details.as_mut().filter(|_| load_id == self.page_load_id) else { return };
         match update {
             PageUpdate::Replace(lines) => details.set_lines(lines),
             PageUpdate::Append(line) => details.add_line(line),

@@ -40,16 +40,16 @@ struct WatchedResource {
     informer: Informer<CachedObject>,
     tally: Arc<Tally>,
     repairs: Arc<Repairs>,
-    listing: Listing,
+    initial_output: InitialOutput,
 }
 
 /// Progress of the first output of a resource. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Listing(Arc<AtomicBool>);
+pub(super) struct InitialOutput(Arc<AtomicBool>);
 
-impl Listing {
+impl InitialOutput {
     /// Records that all existing objects of the resource are printed.
-    pub(super) fn printed(&self) {
+    pub(super) fn mark_printed(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
@@ -133,13 +133,19 @@ impl StatusBoard {
     }
 
     /// Adds a watched resource. The status is not fresh before its existing objects are printed.
-    pub(super) fn add(&self, name: String, informer: &Informer<CachedObject>, tally: Arc<Tally>) -> Listing {
-        let (repairs, listing) = (Arc::new(Repairs::default()), Listing::default());
+    pub(super) fn add(&self, name: String, informer: &Informer<CachedObject>, tally: Arc<Tally>) -> InitialOutput {
+        let (repairs, initial_output) = (Arc::new(Repairs::default()), InitialOutput::default());
         let recorded_repairs = repairs.clone();
         informer.on_diagnostic(move |diagnostic| recorded_repairs.record(diagnostic));
-        let watched = WatchedResource { name, informer: informer.clone(), tally, repairs, listing: listing.clone() };
+        let watched = WatchedResource {
+            name,
+            informer: informer.clone(),
+            tally,
+            repairs,
+            initial_output: initial_output.clone(),
+        };
         self.0.lock().watched.push(watched);
-        listing
+        initial_output
     }
 
     /// Returns the current status line for a terminal with this number of columns; empty for a narrow terminal.
@@ -188,7 +194,7 @@ impl BoardState {
 
     /// Describes the resources whose existing objects are not all printed; `None` if no such resource is left.
     fn listing(&self) -> Option<String> {
-        let mut unprinted = self.watched.iter().filter(|watched| !watched.listing.is_printed());
+        let mut unprinted = self.watched.iter().filter(|watched| !watched.initial_output.is_printed());
         let Some(first) = unprinted.next() else {
             return (self.starting_clusters > 0).then(|| "starting to watch all resources".to_owned());
         };

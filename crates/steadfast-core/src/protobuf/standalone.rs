@@ -15,8 +15,8 @@ use super::message_type::MessageType;
 use super::table::table;
 use super::wire::Reader;
 
-/// Decodes the object `bytes` of type `message_type`, with or without its envelope. The result equals that of the API server's
-/// JSON for the object, without `metadata.managedFields` unless they are kept.
+/// Decodes the object `bytes` of type `message_type`, with or without its envelope. The result equals that of the API
+/// server's JSON for the object, without `metadata.managedFields` unless they are kept.
 ///
 /// # Errors
 ///
