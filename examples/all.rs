@@ -20,51 +20,51 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 /// Result of an example.
-type Ended = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+type ExampleResult = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 /// Runs an example with a timeout of two minutes. It normally takes less than a second.
-fn run(example: fn() -> Ended) -> Ended {
+fn run(example: fn() -> ExampleResult) -> ExampleResult {
     let (done, ended) = mpsc::channel();
     std::thread::spawn(move || done.send(example()));
     ended.recv_timeout(Duration::from_secs(120))?
 }
 
 #[test]
-fn cache_by_node() -> Ended {
+fn cache_by_node() -> ExampleResult {
     run(cache_by_node::main)
 }
 
 #[test]
-fn readyz() -> Ended {
+fn readyz() -> ExampleResult {
     run(readyz::main)
 }
 
 #[test]
-fn custom_resource() -> Ended {
+fn custom_resource() -> ExampleResult {
     run(custom_resource::main)
 }
 
 #[test]
-fn two_clusters() -> Ended {
+fn two_clusters() -> ExampleResult {
     run(two_clusters::main)
 }
 
 #[test]
-fn test_with_a_cut() -> Ended {
+fn test_with_a_cut() -> ExampleResult {
     run(test_with_a_cut::main)
 }
 
 #[test]
-fn from_kube_runtime() -> Ended {
+fn from_kube_runtime() -> ExampleResult {
     run(from_kube_runtime::main)
 }
 
 #[test]
-fn operator() -> Ended {
+fn operator() -> ExampleResult {
     run(operator::main)
 }
 
 #[test]
-fn pool() -> Ended {
+fn pool() -> ExampleResult {
     run(pool::main)
 }

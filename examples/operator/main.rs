@@ -15,10 +15,10 @@ use steadfast::{Connection, InformerFactory};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-type Ended = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+type ExampleResult = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 #[tokio::main]
-pub(crate) async fn main() -> Ended {
+pub(crate) async fn main() -> ExampleResult {
     if !std::env::args().any(|argument| argument == "--infer") {
         return demo::demo().await;
     }

@@ -18,7 +18,7 @@ use steadfast_apiserver::{ApiServer, RequestRecord};
 use steadfast_testing::TestkitError;
 use steadfast_testing::sweep::{Fixture, Report, Sweep};
 
-use super::Ended;
+use super::ExampleResult;
 use super::http::Metrics;
 use super::operate::operate;
 use super::site::{Site, SiteSpec};
@@ -39,7 +39,7 @@ const OPTIONAL_REQUESTS: [(&str, &str, &str); 2] =
     [("shop.example", "sites", "get"), ("events.k8s.io", "events", "patch")];
 
 /// Runs one process of the operator.
-async fn process(connection: Connection) -> Ended {
+async fn process(connection: Connection) -> ExampleResult {
     operate(&InformerFactory::new(&connection), &Metrics::default(), pending()).await
 }
 
@@ -199,7 +199,7 @@ fn missing_and_unused_rights(
 }
 
 #[test]
-fn role_allows_exactly_the_sent_requests() -> Ended {
+fn role_allows_exactly_the_sent_requests() -> ExampleResult {
     let (_, requested) = SWEEP.as_ref().map_err(String::as_str)?;
     let rbac = MANIFESTS[1].1;
     assert_eq!(missing_and_unused_rights(rbac, requested)?, (vec![], vec![]));
@@ -220,7 +220,7 @@ fn role_allows_exactly_the_sent_requests() -> Ended {
 
 /// With `STEADFAST_REWRITE=1`, the test rewrites the file.
 #[test]
-fn manifest_definition_matches_the_type() -> Ended {
+fn manifest_definition_matches_the_type() -> ExampleResult {
     let (file, written) = MANIFESTS[0];
     let generated = format!(
         "# Made from `Site` by its test, with STEADFAST_REWRITE=1.\n{}",
@@ -236,7 +236,7 @@ fn manifest_definition_matches_the_type() -> Ended {
 
 /// The server accepts all manifests in the order of their names, as `kubectl apply -f manifests/` sends them.
 #[tokio::test]
-async fn manifests_apply_in_order() -> Ended {
+async fn manifests_apply_in_order() -> ExampleResult {
     let server = ApiServer::start().await?;
     let mut kinds = Vec::new();
     for (file, text) in MANIFESTS {

@@ -20,7 +20,7 @@ struct Context {
     pods: Store<Pod>,
 }
 
-async fn keep(pool: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
+async fn reconcile(pool: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
     let api = Api::<Pod>::namespaced(context.client.clone(), &pool.namespace().unwrap_or_default());
     let own: Vec<_> = context.pods.state().into_iter().filter(|pod| is_of(&**pod, &pool)).collect();
     for _ in own.len()..size_of(&pool) {
@@ -42,7 +42,7 @@ pub(crate) async fn run(client: Client) -> Result<(), WriterDropped> {
     store.wait_until_ready().await?;
     Controller::new(Api::<ConfigMap>::all(client.clone()), of_pools.clone())
         .owns(pods, of_pools)
-        .run(keep, |_, _, _| Action::requeue(Duration::from_secs(5)), Arc::new(Context { client, pods: store }))
+        .run(reconcile, |_, _, _| Action::requeue(Duration::from_secs(5)), Arc::new(Context { client, pods: store }))
         .for_each(|called| async move { drop(called.inspect_err(|error| eprintln!("{error}"))) })
         .await;
     Ok(())

@@ -24,7 +24,7 @@ enum Failure {
     Cache(#[from] NotSynced),
 }
 
-async fn keep(pool: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, Failure> {
+async fn reconcile(pool: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, Failure> {
     let api = Api::<Pod>::namespaced(context.client.clone(), &pool.namespace().unwrap_or_default());
     let own: Vec<_> = context.pods.lister()?.all().into_iter().filter(|pod| is_of(&**pod, &pool)).collect();
     for _ in own.len()..size_of(&pool) {
@@ -45,7 +45,7 @@ pub(crate) async fn run(
     let pods = informers.informer::<PartialObjectMeta<Pod>>(of_pools.clone())?;
     let context = Arc::new(Context { client: connection.client(), pods: pods.clone() });
     let controller =
-        Controller::<ConfigMap>::new(&informers, of_pools).owns::<Pod>(pods).run(keep, back_off, context)?;
+        Controller::<ConfigMap>::new(&informers, of_pools).owns::<Pod>(pods).run(reconcile, back_off, context)?;
     stopped.await;
     controller.stop(Duration::from_secs(30)).await;
     informers.shutdown();
