@@ -408,7 +408,7 @@ impl InformerFactory {
     ///
     /// Each informer has a watch of its own. A handler of one informer that reads another cache of the same resource
     /// should first wait until that cache contains the change.
-    pub fn unseen_elsewhere<K: Cacheable>(&self, informer: &Informer<K>, event: &Event<K>) -> Writes {
+    pub fn writes_missing_in_other_caches<K: Cacheable>(&self, informer: &Informer<K>, event: &Event<K>) -> Writes {
         let own = informer.origin();
         let is_other = |other: &Origin| !std::ptr::eq(own, other) && own.has_same_resource(other);
         let others: Vec<_> = {

@@ -55,7 +55,7 @@ async fn unreachable_endpoint_is_found_within_15s() -> Result<(), TestError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn restarted_endpoint_is_no_finding() -> Result<(), TestError> {
+async fn restarted_endpoint_is_not_reported() -> Result<(), TestError> {
     let fixture = Fixture::start(2, 2).await?;
     for number in 0..5 {
         fixture.server.faults().replica(0).restart();

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn duration_of_request_is_no_skew() {
+    fn request_duration_is_not_counted_as_skew() {
         let at = |seconds: i64| Timestamp::from_second(1_800_000_000 + seconds).expect("a time");
         for (date, sent, received, expected) in
             [(10, 8, 12, 0), (10, 11, 11, 0), (20, 8, 12, 8), (2, 8, 12, -5), (70, 8, 10, 60)]

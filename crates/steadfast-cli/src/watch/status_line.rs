@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn polls_are_no_gaps() {
+    fn polls_are_not_counted_as_gaps() {
         let repairs = Repairs::default();
         let record = |diagnostics: &[Diagnostic]| {
             for diagnostic in diagnostics {
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn first_watch_is_no_reconnect() {
+    fn first_watch_is_not_counted_as_reconnect() {
         let synced = || Diagnostic::Synced { version: Some("7".into()) };
         let resumed = || Diagnostic::Resumed { version: "7".into() };
         let fell_back = || Diagnostic::FellBackToPages { reason: "rejected".into() };

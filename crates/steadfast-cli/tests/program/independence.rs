@@ -220,7 +220,7 @@ fn resource_served_later_is_watched() {
 }
 
 #[test]
-fn reload_waits_for_no_cluster() {
+fn reload_does_not_wait_for_clusters() {
     let fixture = Fixture::new("independent-reload");
     // Accepts connections and never responds.
     let silent_server = TcpListener::bind("127.0.0.1:0").expect("a port");

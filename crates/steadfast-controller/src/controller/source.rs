@@ -399,7 +399,7 @@ impl<K: Cacheable> SourceHandler<K> {
             // The first reconcile waits for the other caches anyway.
             Event::Added { initial: true, .. } if !self.lifecycle.has_started() => Writes::default(),
             Event::Resynced { .. } => Writes::default(),
-            _ => self.factory.unseen_elsewhere(&self.informer, event),
+            _ => self.factory.writes_missing_in_other_caches(&self.informer, event),
         };
         self.enqueue(mapped.keys, &required_writes, priority);
     }

@@ -25,9 +25,9 @@ pub(crate) enum Ending {
     #[default]
     None,
     /// Stops the work first, and then the election.
-    InOrder,
+    WorkFirst,
     /// Stops the election while the work continues.
-    WithoutOrder,
+    ElectionFirst,
 }
 
 /// A program that runs in a process.
@@ -127,13 +127,13 @@ impl RunningProgram {
                 biased;
                 () = leader.lost() => Ending::None,
                 requested = ending.wait_for(|ending| *ending != Ending::None) => {
-                    requested.map_or(Ending::InOrder, |requested| *requested)
+                    requested.map_or(Ending::WorkFirst, |requested| *requested)
                 }
             };
             match requested_ending {
                 Ending::None => {}
-                Ending::InOrder => return,
-                Ending::WithoutOrder => {
+                Ending::WorkFirst => return,
+                Ending::ElectionFirst => {
                     // Stops the election while the writers still run.
                     let election = self.election.clone();
                     self.process.run(async move {

@@ -108,7 +108,7 @@ impl HistoryRun {
         let ending_slot =
             HarmfulDecisions { coordinator, programs: slots, ended_identities, random, log }.run_random().await?;
         if let Some(slot) = ending_slot {
-            self.end(slot, Ending::InOrder).await?;
+            self.end(slot, Ending::WorkFirst).await?;
         }
         Ok(true)
     }
@@ -179,7 +179,7 @@ impl HistoryRun {
                 self.slots[slot] = self.start().await?;
             }
             _ => {
-                let ending = if byte_count.is_multiple_of(2) { Ending::InOrder } else { Ending::WithoutOrder };
+                let ending = if byte_count.is_multiple_of(2) { Ending::WorkFirst } else { Ending::ElectionFirst };
                 self.end(slot, ending).await?;
             }
         }

@@ -113,7 +113,7 @@ fn planted_duplicates_are_detected() {
 }
 
 #[test]
-fn replacement_without_feature_is_no_duplicate() {
+fn replacement_without_feature_is_not_a_duplicate() {
     let files = [
         ("lib.rs", "mod exec; mod no_exec; mod rules; mod no_rules; mod other;"),
         ("exec.rs", "struct Session;"),

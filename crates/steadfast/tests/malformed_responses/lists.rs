@@ -12,7 +12,7 @@ fn list_body(metadata: &str, items: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_document_is_no_empty_list() {
+async fn unexpected_document_is_not_an_empty_list() {
     assert_survives("another list", list(r#"{"kind":"NodeList","metadata":{},"items":[]}"#), "\"NodeList\"").await;
     assert_survives("an object", list(r#"{"kind":"ConfigMap","metadata":{"name":"x"}}"#), "the response is not a list")
         .await;

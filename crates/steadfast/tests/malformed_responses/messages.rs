@@ -81,7 +81,7 @@ async fn list_with_wrong_lengths_is_abandoned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_message_is_no_empty_list() {
+async fn unexpected_message_is_not_an_empty_list() {
     let other = enveloped("NodeList", &field(1, &[]));
     assert_survives_in_protobuf("another list", list(&other), "\"NodeList\"").await;
     assert_survives_in_protobuf("an object", list(&enveloped("ConfigMap", &object("a", &[]))), "is not a list").await;

@@ -257,7 +257,7 @@ fn rules_of_items_without_counterparts_must_not_read_old_values() {
 }
 
 #[test]
-fn numbers_with_a_fraction_are_no_integers() {
+fn numbers_with_a_fraction_are_not_integers() {
     let properties = json!({
         "either": {"x-kubernetes-int-or-string": true}, "n": {"type": "integer"}, "r": {"type": "number"},
         "list": {"type": "array", "items": {"x-kubernetes-int-or-string": true}},

@@ -186,7 +186,7 @@ fn holder_after_release_is_respected() {
 }
 
 #[test]
-fn missing_name_is_no_release() {
+fn missing_holder_name_does_not_release_lease() {
     let (mut server, mut a) = held_by_another();
     server.change(|lease| lease.spec.get_or_insert_default().holder_identity = None);
     run(&mut a, &mut server, 2.0);

@@ -221,7 +221,7 @@ fn renewal_always_changes_the_record() {
 }
 
 #[test]
-fn label_change_is_no_renewal() {
+fn label_change_does_not_renew_lease() {
     let (mut server, _a) = with_leader();
     let mut b = candidate("b", 0.0);
     let mut next = run(&mut b, &mut server, 0.0);

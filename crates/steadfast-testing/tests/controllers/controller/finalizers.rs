@@ -152,7 +152,7 @@ async fn foreign_finalizers_and_objects_are_preserved() -> Result<(), TestError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrent_change_is_no_failure() -> Result<(), TestError> {
+async fn concurrent_change_does_not_fail_finalizer() -> Result<(), TestError> {
     let fixture = ControllerFixture::new().await?;
     let created: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "1"))?)?;
     let foreign_finalizers = json!({ "metadata": { "finalizers": ["example.com/other"] } });
