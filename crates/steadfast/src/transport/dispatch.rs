@@ -205,13 +205,16 @@ impl Pool {
                 // A server that rejects the client would also reject it on another connection.
                 return Err(error);
             }
-            if attempt == MAX_ATTEMPTS && retry_safety == RetrySafety::Safe {
+            if attempt == MAX_ATTEMPTS && matches!(retry_safety, RetrySafety::Safe | RetrySafety::Unsent) {
                 return Err(error.refused(self.server(), attempt));
             }
+            let had_requests = connection.report().requests > 1;
             let may_retry = match retry_safety {
                 RetrySafety::Safe => true,
+                // A server that closes each new connection needs backoff. Otherwise, each request would open several.
+                RetrySafety::Unsent => had_requests || connection.dialled_at < started_at,
                 // A server may close an idle connection just as a request is sent. Only this race is retried.
-                RetrySafety::BeforeHead => is_safe_method && attempt < MAX_ATTEMPTS && connection.report().requests > 1,
+                RetrySafety::BeforeHead => is_safe_method && attempt < MAX_ATTEMPTS && had_requests,
                 RetrySafety::Never => false,
             };
             next_request = request_copy.filter(|_| may_retry);

@@ -11,17 +11,24 @@ pub(super) struct Failure {
 /// Safety of a retry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RetrySafety {
-    /// The server has not processed the request.
+    /// The server has rejected the request without processing it.
     Safe,
+    /// The connection ended before the request was sent.
+    Unsent,
     /// The connection ended before the first byte of a response.
     BeforeHead,
     Never,
 }
 
 impl Failure {
-    /// Creates the failure of a request that the server has certainly not executed.
-    pub(super) fn unsent(error: TransportError) -> Self {
+    /// Creates the failure of a request that the server has rejected without processing it.
+    pub(super) fn unprocessed(error: TransportError) -> Self {
         Self { error, retry_safety: RetrySafety::Safe }
+    }
+
+    /// Creates the failure of a connection that ended before the request was sent.
+    pub(super) fn unsent(error: TransportError) -> Self {
+        Self { error, retry_safety: RetrySafety::Unsent }
     }
 
     /// Creates the failure of a connection that ended before the first byte of a response.

@@ -151,7 +151,8 @@ pub(super) async fn send(
     let (response, mut stream) = match sender.send_request(head_request, has_no_body) {
         Ok(sent) => sent,
         Err(error) if error.is_go_away() || error.is_io() || error.reason().is_some() => {
-            return Err(Failure::unsent(stream_slot.connection.lost_error(cause::http2(&error), false)));
+            let lost = stream_slot.connection.lost_error(cause::http2(&error), false);
+            return Err(if error.is_go_away() { Failure::unprocessed(lost) } else { Failure::unsent(lost) });
         }
         Err(error) => return Err(Failure::without_retry(TransportError::Invalid { peer, detail: error.to_string() })),
     };
@@ -182,9 +183,12 @@ fn failure(connection: &TransportConnection, error: &h2::Error, sent_before: u64
     // RFC 9113, section 8.7: REFUSED_STREAM guarantees that the request was not processed. So does a GOAWAY for a stream
     // above its last stream ID; h2 completes lower streams normally.
     let is_refused = error.is_reset() && error.is_remote() && error.reason() == Some(Reason::REFUSED_STREAM);
-    let is_unprocessed = is_refused
-        || (error.is_go_away() && error.is_remote())
-        || (!error.is_reset() && connection.traffic.seal_at(sent_before));
-    let error = cut(connection, error, !is_unprocessed);
-    if is_unprocessed { Failure::unsent(error) } else { Failure::without_retry(error) }
+    let is_unprocessed = is_refused || (error.is_go_away() && error.is_remote());
+    let is_unsent = !is_unprocessed && !error.is_reset() && connection.traffic.seal_at(sent_before);
+    let error = cut(connection, error, !is_unprocessed && !is_unsent);
+    match (is_unprocessed, is_unsent) {
+        (true, _) => Failure::unprocessed(error),
+        (false, true) => Failure::unsent(error),
+        (false, false) => Failure::without_retry(error),
+    }
 }
