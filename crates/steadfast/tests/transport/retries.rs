@@ -123,5 +123,5 @@ async fn immediately_closed_connection_is_reported_lost() {
     });
     let error = body_text(&connection, get_request(PODS)).await.expect_err("closed");
     let message = error.to_string();
-    assert!(message.contains("the connection was lost: "), "{error:?}: {message}");
+    assert!(message.starts_with("the connection to localhost:6443 (memory) was lost: "), "{error:?}: {message}");
 }
