@@ -36,8 +36,10 @@ fn records(mut rest: &'static [u8]) -> Vec<Bytes> {
 fn pods(encoding: Encoding) -> Vec<Item> {
     let message = MessageType::of_kind("v1", "Pod").expect("a built-in kind");
     match encoding {
-        Encoding::Json => records(include_bytes!("../sample/pods.json")).into_iter().map(Item::from).collect(),
-        Encoding::Protobuf => records(include_bytes!("../sample/pods.protobuf"))
+        Encoding::Json => {
+            records(include_bytes!("../../steadfast-guard/sample/pods.json")).into_iter().map(Item::from).collect()
+        }
+        Encoding::Protobuf => records(include_bytes!("../../steadfast-guard/sample/pods.protobuf"))
             .into_iter()
             .map(|record| Item::of_message(record, message))
             .collect(),
@@ -53,7 +55,7 @@ fn metadata_of_pods() -> Vec<Item> {
         });
         Item::from(Bytes::from(metadata.to_string()))
     };
-    records(include_bytes!("../sample/pods.json")).into_iter().map(metadata).collect()
+    records(include_bytes!("../../steadfast-guard/sample/pods.json")).into_iter().map(metadata).collect()
 }
 
 fn secrets() -> Vec<Item> {
