@@ -266,7 +266,7 @@ fn equal_version_in_new_epoch_is_updated() {
     }
     a.store
         .commit(staging, Some(resource_version(2)), &StateSource::NewEpoch, true, |change| {
-            a.delivered.push(describe(&change))
+            a.delivered.push(describe(&change));
         })
         .unwrap();
     assert_eq!(a.delivered(), ["shop/a: Updated u@1 to u@1", "shop/b: Updated v@2 to v@2"]);
