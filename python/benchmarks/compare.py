@@ -3,7 +3,7 @@
     pip install -r benchmarks/requirements.txt
     python benchmarks/compare.py
 
-The server is the embedded one, in a process of its own. Each client runs in a process of its own, so that its memory and
+Each server is an embedded one, in a process of its own. Each client runs in a process of its own, so that its memory and
 processor time are its own. A client that is not installed or that fails is reported in its column. The run takes about
 ten minutes; `--only steadfast` needs no other client.
 """
@@ -42,11 +42,10 @@ Cells = dict[str, str]
 
 
 class Comparison:
-    """The clients, the server process, and the rows so far."""
+    """The clients, and the rows so far."""
 
-    def __init__(self, options: argparse.Namespace, servers: Any) -> None:
+    def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.servers = servers
         self.rows: list[tuple[str, Cells]] = []
         self.names: list[str] = []
         self.versions: dict[str, str] = {}
@@ -73,11 +72,13 @@ class Comparison:
 
     @contextmanager
     def server(self, pods: int) -> Iterator[Any]:
-        server = self.servers.BenchServer(pods)
-        try:
-            yield server
-        finally:
-            server.close()
+        """Runs a server in a new process, so that no earlier server has an effect on its memory."""
+        with ServerProcess() as servers:
+            server = servers.BenchServer(pods)
+            try:
+                yield server
+            finally:
+                server.close()
 
     def each(self, measure: Callable[[str], str], parallel: bool) -> Cells:
         """Measures each client. A failure is the content of its cell."""
@@ -94,7 +95,8 @@ class Comparison:
     # Parts.
 
     def fixture(self) -> None:
-        median, longest = self.servers.start_times(20)._getvalue()
+        with ServerProcess() as servers:
+            median, longest = servers.start_times(20)._getvalue()
         cells = {name: "has none" for name in self.names}
         if "steadfast" in cells:
             cells["steadfast"] = f"{median * 1000:.1f} ms (median of 20; maximum {longest * 1000:.1f})"
@@ -346,15 +348,14 @@ def main() -> None:
         unknown = set(choice.split(",")) - set(known)
         if unknown:
             parser.error(f"{', '.join(sorted(unknown))}: not one of {', '.join(known)}")
-    with ServerProcess() as servers:
-        comparison = Comparison(options, servers)
-        for name in options.only.split(","):
-            if importlib.util.find_spec(CLIENTS[name].module.partition(".")[0]) is None:
-                comparison.say(f"{name} is not installed; see benchmarks/requirements.txt")
-            else:
-                comparison.names.append(name)
-        for part in options.parts.split(","):
-            PARTS[part](comparison)
+    comparison = Comparison(options)
+    for name in options.only.split(","):
+        if importlib.util.find_spec(CLIENTS[name].module.partition(".")[0]) is None:
+            comparison.say(f"{name} is not installed; see benchmarks/requirements.txt")
+        else:
+            comparison.names.append(name)
+    for part in options.parts.split(","):
+        PARTS[part](comparison)
     system = f"{os.cpu_count()} cores, Python {platform.python_version()}, {datetime.date.today().isoformat()}"
     print(f"{comparison.table()}\n\n{system}")
 
