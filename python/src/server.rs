@@ -240,7 +240,7 @@ impl Server {
     /// Switches a fault of all replicas, or of one.
     #[pyo3(signature = (name, on=true, replica=None, namespace=None, object=None, number=None))]
     #[allow(clippy::too_many_arguments, reason = "the Python part has one method for each fault")]
-    #[allow(clippy::cast_sign_loss, reason = "a revision is not negative")]
+    #[allow(clippy::cast_sign_loss, reason = "revisions and counts are not negative")]
     fn fault(
         &self,
         py: Python<'_>,
@@ -274,6 +274,11 @@ impl Server {
                 "freeze_etcd" => faults.freeze_etcd(on),
                 "expire_events" => faults.expire_events(),
                 "restore" => faults.restore(number as u64),
+                "reject_streamed_lists" => faults.refuse_streamed_lists(on),
+                "expire_continue_tokens" => faults.expire_continue_tokens(number as u32),
+                "split_bodies" => faults.split_bodies(number as usize),
+                "repeat_events" => faults.repeat_events(number as usize),
+                "drop_next_event" => faults.drop_next_event(object.unwrap_or_default()),
                 "undecodable" => {
                     let corruption = on.then_some(ObjectCorruption::Deep(UNDECODABLE_DEPTH));
                     faults.corrupt_object(namespace.unwrap_or_default(), object.unwrap_or_default(), corruption);

@@ -153,6 +153,26 @@ class Faults:
         """Restores the history to an older revision, like a restore of etcd from a backup."""
         self._set("restore", number=float(revision))
 
+    def reject_streamed_lists(self, on: bool = True) -> None:
+        """Rejects watches with initial events, like a server on which they are disabled. Clients then list in pages."""
+        self._set("reject_streamed_lists", on)
+
+    def expire_continue_tokens(self, times: int) -> None:
+        """Responds `410` to the next `times` requests for a further page of a list."""
+        self._set("expire_continue_tokens", number=float(times))
+
+    def split_bodies(self, size: int) -> None:
+        """Sends the bodies of new responses in chunks of at most `size` bytes. 0 ends the fault."""
+        self._set("split_bodies", number=float(size))
+
+    def repeat_events(self, count: int) -> None:
+        """Sends the last `count` events again to each resumed watch. 0 ends the fault."""
+        self._set("repeat_events", number=float(count))
+
+    def drop_next_event(self, resource: str) -> None:
+        """Sends the next change of a resource (its plural name) to no watch. Lists contain the change."""
+        self._set("drop_next_event", object=resource)
+
     def undecodable(self, namespace: str, name: str, on: bool = True) -> None:
         """Sends an object that is nested too deeply to be decoded, also on open watches."""
         self._set("undecodable", on, namespace=namespace, object=name)

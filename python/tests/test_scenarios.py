@@ -86,6 +86,16 @@ def reset(*names: str) -> Callable[[Faults], None]:
     return start
 
 
+def set_and_end_watches(name: str, value: int) -> Callable[[Faults], None]:
+    """Returns a fault of new responses, which also ends the open watches."""
+
+    def start(faults: Faults) -> None:
+        getattr(faults, name)(value)
+        faults.end_watches()
+
+    return start
+
+
 def expire_and_heal(faults: Faults) -> None:
     """Expires the versions before the changes during a cut, and ends the cut."""
     faults.expire_events()
@@ -111,6 +121,9 @@ SCENARIOS = {
     "F18 no bookmarks": Scenario(
         lambda faults: faults.no_bookmarks(), lambda faults: faults.no_bookmarks(False), watches=0
     ),
+    "F20 repeated events": Scenario(
+        set_and_end_watches("repeat_events", 3), lambda faults: faults.repeat_events(0), watches=1
+    ),
     "F21 429": Scenario(ended_watch(429, "watch", times=1, retry_after=1), watches=2),
     "F21 503": Scenario(ended_watch(503, "watch", times=2), watches=3),
     "F21 500": Scenario(ended_watch(500), lambda faults: faults.respond_normally(), doubt=(*DOUBT, "failed")),
@@ -118,6 +131,9 @@ SCENARIOS = {
     "F21 slow": Scenario(lambda faults: faults.delay(0.3), lambda faults: faults.delay(0), watches=0),
     "F22 401": Scenario(ended_watch(401), lambda faults: faults.respond_normally(), doubt=("failed",)),
     "F23 404": Scenario(ended_watch(404), lambda faults: faults.respond_normally(), lists=2, doubt=("failed",)),
+    "F24 split": Scenario(
+        set_and_end_watches("split_bodies", 7), lambda faults: faults.split_bodies(0), watches=1
+    ),
     "F33 403": Scenario(ended_watch(403), lambda faults: faults.respond_normally(), lists=2, doubt=("failed",)),
 }
 
@@ -223,6 +239,78 @@ def test_lagging_replica_never_reverts_the_cache(steadfast_server_factory: Calla
             reader.cancel()
             trace.settle()
             assert trace.errors() == []
+
+    run(main())
+
+
+def test_sync_follows_late_start_of_server(server: Server) -> None:
+    """F1: no server at the start."""
+    server.create(pod("web-0"))
+    server.faults.stop()
+
+    async def main() -> None:
+        async with steadfast.Informers(url=server.url) as opened:
+            pods = opened.watch("pods")
+            with pytest.raises(steadfast.NotSynced, match="pods"):
+                await pods.synced(timeout=0.5)
+            with pytest.raises(steadfast.NotSynced, match="cannot look up"):
+                len(pods)
+            server.faults.start()
+            await pods.synced(timeout=PATIENCE)
+            assert list(pods) == ["shop/web-0"]
+
+    run(main())
+
+
+def test_expired_page_completes_list(server: Server) -> None:
+    """F14 and F17: streamed lists are rejected, and the token of the second page has expired."""
+    expected = {}
+    for number in range(600):
+        obj = server.create(pod(f"web-{number}"))
+        expected[f"shop/web-{number}"] = obj["metadata"]["resourceVersion"]
+    server.faults.reject_streamed_lists()
+    server.faults.expire_continue_tokens(1)
+
+    async def main() -> None:
+        async with steadfast.Informers(url=server.url) as opened:
+            pods = opened.watch("pods")
+            await pods.synced(timeout=PATIENCE)
+            assert {key: obj.resource_version for key, obj in pods.items()} == expected
+            statuses = [request.status for request in server.requests("list", resource="pods")]
+            assert statuses.count(410) == 1 and statuses.count(200) >= 2, statuses
+            # The watch continues from the list.
+            changed = server.patch("pods", "shop", "web-0", {"spec": {"nodeName": "n2"}})
+            await pods.wait_for(changed["metadata"]["resourceVersion"], timeout=PATIENCE)
+            assert pods["shop/web-0"].spec.nodeName == "n2"
+
+    run(main())
+
+
+def test_next_list_repairs_lost_event(server: Server) -> None:
+    """F19: the server sends a deletion to no watch. The next list contains the loss, and its certainty is inferred."""
+    server.create(pod("kept"))
+    server.create(pod("lost"))
+
+    async def main() -> None:
+        async with steadfast.Informers(url=server.url) as opened:
+            pods = opened.watch("pods")
+            events = pods.events()
+            assert {(await events.__anext__()).key for _ in range(2)} == {"shop/kept", "shop/lost"}
+            server.faults.drop_next_event("pods")
+            server.delete("pods", "shop", "lost")
+            after = server.create(pod("after"))
+            assert (await events.__anext__()).key == "shop/after"
+            assert "shop/lost" in pods, "no watch can know of the loss"
+            await pods.wait_for(after["metadata"]["resourceVersion"], timeout=PATIENCE)
+            server.faults.cut()
+            server.create(pod("next"))
+            expire_and_heal(server.faults)
+            rest = [await events.__anext__() for _ in range(2)]
+            assert {(type(event), event.key) for event in rest} == {
+                (steadfast.Deleted, "shop/lost"),
+                (steadfast.Added, "shop/next"),
+            }
+            assert sorted(pods) == ["shop/after", "shop/kept", "shop/next"]
 
     run(main())
 
