@@ -199,7 +199,8 @@ class Steadfast(AsyncClient):
     def read(self) -> None:
         # The events start with an `Added` for each object.
         self.loop.call_soon_threadsafe(self.may_read.set)
-        self.has_read.wait(60)
+        if not self.has_read.wait(60):
+            raise TimeoutError(f"{self.seen:,} events within 60 s")
 
     def begin_log(self, restarts: bool = False) -> None:
         self.read()

@@ -246,6 +246,64 @@ async fn failure_after_removal_causes_no_backoff() -> Result<(), TestError> {
     Ok(())
 }
 
+/// The runtime of a removed handler ends during its call, after the registration of the next handler.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ended_runtime_affects_only_its_own_handler() -> Result<(), TestError> {
+    let folder = Folder::new("durable-ended-runtime")?;
+    let server = ApiServer::builder().in_memory().start().await?;
+    server.create(&config_map("a", "1"))?;
+    let program = ProgramRun::start(&server, &folder.file(), 1).await?;
+    let ended_runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let stuck_log = Log::default();
+    let removed = {
+        let _entered = ended_runtime.enter();
+        register_durable_handler(&program, &stuck_log, |_| HandlerAction::NeverReturn)?
+    };
+    let both_delivered = async {
+        while delivered_ids(&stuck_log).is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        removed.remove();
+        let registration = register_durable_handler(&program, &Log::default(), |_| HandlerAction::Acknowledge)?;
+        ended_runtime.shutdown_background();
+        server.create(&config_map("b", "1"))?;
+        while registration.stats().acknowledged < 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Ok::<_, TestError>(registration.stats().failed)
+    };
+    assert_eq!(tokio::time::timeout(Duration::from_secs(60), both_delivered).await??, 0);
+    Ok(())
+}
+
+/// The share of a removed handler has held events back. Its last call ended before the registration of the next handler.
+#[tokio::test(start_paused = true)]
+async fn events_held_back_reach_next_handler() -> Result<(), TestError> {
+    let folder = Folder::new("durable-held-back")?;
+    let server = ApiServer::builder().in_memory().start().await?;
+    for index in 0..4 {
+        server.create(&config_map(&format!("a-{index}"), "1"))?;
+    }
+    let program = ProgramRun::start(&server, &folder.file(), 1).await?;
+    // One namespace may have one of two calls. The call ends by its deadline.
+    let started = Arc::new(Mutex::new(0));
+    let counted = started.clone();
+    let stuck = program.informer.durable("mirror").deadline(Duration::from_secs(2)).concurrency(4).namespace_share(2);
+    let removed = stuck.on_event(move |_| {
+        *counted.lock() += 1;
+        std::future::pending::<Result<(), std::convert::Infallible>>()
+    })?;
+    program.settle(&server).await?;
+    removed.remove();
+    pause(10).await;
+    assert_eq!(*started.lock(), 1, "the other events are held back");
+    let log = Log::default();
+    let registration = register_durable_handler(&program, &log, |_| HandlerAction::Acknowledge)?;
+    program.settle(&server).await?;
+    assert_eq!(registration.stats().acknowledged, 4, "{:?}", registration.stats());
+    Ok(())
+}
+
 #[tokio::test(start_paused = true)]
 async fn failing_handler_delays_only_its_object() -> Result<(), TestError> {
     let folder = Folder::new("isolated")?;

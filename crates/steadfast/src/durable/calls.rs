@@ -147,6 +147,9 @@ impl<K: Send + Sync + 'static> Durable<K> {
         if is_free {
             state.outbox.deliver_unseen_ends(calls.deliver_unseen_deletions);
             state.calls = Some(Arc::new(calls));
+            // Objects that the share of the previous handler has held back. The new handler may have no share.
+            let deferred = std::mem::take(&mut state.shares.deferred);
+            state.ready.extend(deferred.into_values().flatten());
         }
         is_free
     }
@@ -264,7 +267,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         let reason = {
             let mut state = self.lock();
             state.release(&key);
-            let is_registered = state.calls.as_ref().is_some_and(|current| Arc::ptr_eq(current, calls));
+            let is_registered = state.is_registered(calls);
             match result {
                 Ok(()) => {
                     state.counts.acknowledged += 1;
@@ -288,7 +291,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
                 }
             }
         };
-        // An acknowledgement changes the rows. A failure does not, because the delivery stays pending.
+        // An acknowledgement changes the rows. The failure of a registered handler does not: the delivery stays pending.
         match reason {
             None => (self.wake)(),
             Some(reason) => self.schedule_retry(key, due, &reason),
@@ -386,6 +389,11 @@ impl<K> State<K> {
             let resumed = self.shares.finish_call(key, share);
             self.ready.extend(resumed);
         }
+    }
+
+    /// Returns whether `calls` are those of the registered handler, and not of a removed one.
+    fn is_registered(&self, calls: &Arc<Calls<K>>) -> bool {
+        self.calls.as_ref().is_some_and(|current| Arc::ptr_eq(current, calls))
     }
 
     /// Allows delivery of events that cannot be written. Returns true if there were any.
@@ -490,8 +498,19 @@ impl<K: Send + Sync + 'static> Drop for DurableCall<K> {
     fn drop(&mut self) {
         // Dropped before its end: the runtime of the calls was shut down, and would drop further calls as well.
         let Some((key, _)) = self.delivery.take() else { return };
-        self.durable.lock().release(&key);
-        if !self.durable.lock().is_closed {
+        let (is_registered, is_closed) = {
+            let mut state = self.durable.lock();
+            state.release(&key);
+            let is_registered = state.is_registered(&self.calls);
+            if !is_registered {
+                state.ready.push_back(key);
+            }
+            (is_registered, state.is_closed)
+        };
+        if !is_registered {
+            // Only the runtime of a removed handler has ended. The next handler of this name receives the event.
+            self.durable.start();
+        } else if !is_closed {
             tracing::error!(
                 informer = %self.durable.informer, handler = %self.durable.name,
                 "the async runtime of a durable handler has ended; no further event is delivered, and pending events are kept"

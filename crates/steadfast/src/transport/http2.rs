@@ -152,7 +152,8 @@ pub(super) async fn send(
         Ok(sent) => sent,
         Err(error) if error.is_go_away() || error.is_io() || error.reason().is_some() => {
             let lost = stream_slot.connection.lost_error(cause::http2(&error), false);
-            return Err(if error.is_go_away() { Failure::unprocessed(lost) } else { Failure::unsent(lost) });
+            let is_rejected = error.is_go_away() && error.is_remote();
+            return Err(if is_rejected { Failure::unprocessed(lost) } else { Failure::unsent(lost) });
         }
         Err(error) => return Err(Failure::without_retry(TransportError::Invalid { peer, detail: error.to_string() })),
     };

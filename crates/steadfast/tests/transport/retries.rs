@@ -114,14 +114,21 @@ async fn goaway_during_request_ends_in_response_or_error() {
     assert_eq!(body_text(&server.connection, get_request(PODS)).await.expect("a response"), "well");
 }
 
-/// The error must be the same whether the connection ends just before or just after the first sent byte.
+/// The error must be the same whether the connection ends just before or just after the first sent byte. A server that
+/// closes each new connection once received four connections for one request.
 #[tokio::test(start_paused = true)]
 async fn immediately_closed_connection_is_reported_lost() {
-    let connection = connection_with_dialer(config(&in_memory_server().await).await, Settings::default(), || async {
-        let (client_end, _closed) = tokio::io::duplex(64 << 10);
-        Ok(Sockets::default().track(client_end))
+    let dials = Arc::new(AtomicUsize::new(0));
+    let counted_dials = dials.clone();
+    let connection = connection_with_dialer(config(&in_memory_server().await).await, Settings::default(), move || {
+        counted_dials.fetch_add(1, Ordering::Relaxed);
+        async {
+            let (client_end, _closed) = tokio::io::duplex(64 << 10);
+            Ok(Sockets::default().track(client_end))
+        }
     });
     let error = body_text(&connection, get_request(PODS)).await.expect_err("closed");
     let message = error.to_string();
     assert!(message.starts_with("the connection to localhost:6443 (memory) was lost: "), "{error:?}: {message}");
+    assert_eq!(dials.load(Ordering::Relaxed), 1);
 }
