@@ -23,7 +23,6 @@ use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
 use crate::external_systems::Etcd;
-use crate::haproxy::eventually;
 use crate::run::{KillOnDrop, signal, start, stderr_text, steadfast, temp_path};
 use crate::seeds::seeds;
 
