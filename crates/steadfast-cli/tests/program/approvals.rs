@@ -85,10 +85,13 @@ fn approval_at_standby_reaches_leader() {
     eventually("all pods in traffic", || haproxy.servers_in_service().len() == 6);
     let standby = Replica::start(&haproxy.folder, "second");
     let make_unready = |numbers: std::ops::Range<u64>| {
+        // The leader sees all changes at once. Otherwise, it could remove the first server alone, without an approval.
+        signal(&leader.process.0, "STOP");
         for number in numbers {
             let name = format!("web-{number}");
             server.merge_patch("pods", "default", &name, json!({"status": status(false)})).expect("the pod exists");
         }
+        signal(&leader.process.0, "CONT");
     };
     let needs_approval = |replica: &Replica| {
         String::from_utf8_lossy(&replica.notify(&["status"]).stdout)
