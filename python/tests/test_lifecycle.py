@@ -90,13 +90,18 @@ def test_forked_child_is_told(server: Server) -> None:
 
 def test_signal_ends_a_blocking_wait(server: Server) -> None:
     server.faults.refuse()
-    with blocking.Informers(url=server.url) as informers:
-        pods = informers.watch("pods")
-        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            pods.synced(timeout=PATIENCE)
-        timer.join()
+    # A shell starts background jobs with this signal ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with blocking.Informers(url=server.url) as informers:
+            pods = informers.watch("pods")
+            timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+            timer.start()
+            with pytest.raises(KeyboardInterrupt):
+                pods.synced(timeout=PATIENCE)
+            timer.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_stop_affects_one_informer_only(server: Server) -> None:
