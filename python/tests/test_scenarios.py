@@ -109,8 +109,7 @@ SCENARIOS = {
     "F2 stop": Scenario(lambda faults: faults.stop(), lambda faults: faults.start(), lists=1, doubt=DOUBT),
     "F3 reset": Scenario(reset()),
     "F7 stall": Scenario(lambda faults: faults.stall_streams(), lambda faults: faults.stall_streams(False), watches=0),
-    # The new watch may repeat a state of a pod that was recreated in the meantime. A list then checks the cache.
-    "F8 goaway": Scenario(lambda faults: faults.goaway(), lists=1, tls=True),
+    "F8 goaway": Scenario(lambda faults: faults.goaway(), tls=True),
     "F9 end": Scenario(lambda faults: faults.end_watches()),
     "F10 close": Scenario(reset("accept_and_close"), lambda faults: faults.heal(), doubt=DOUBT),
     "F10 refuse": Scenario(reset("refuse"), lambda faults: faults.heal(), doubt=DOUBT),

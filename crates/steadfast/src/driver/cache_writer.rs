@@ -57,14 +57,6 @@ pub(super) enum ReadFailure {
     RecordedMany,
 }
 
-/// Known state of the object with the name of a record.
-pub(super) enum KnownState<'a> {
-    /// An edit that is not published yet deletes an object.
-    Deleted(&'a Uid),
-    Cached(Uid, ResourceVersion),
-    Unknown,
-}
-
 impl<K: Cacheable> CacheWriter<K> {
     /// Creates a writer to the store of `shared`.
     pub(super) fn new(
@@ -283,22 +275,30 @@ impl<K: Cacheable> CacheWriter<K> {
         self.settle(diagnostics);
     }
 
-    /// Returns the known state of the object with the name of `record`. Unpublished edits count, since they are newer
-    /// than the cache.
-    pub(super) fn known_state(&self, key: &ObjectKey) -> KnownState<'_> {
+    /// Returns the UID and version of the object of this name. Unpublished edits count, since they are newer than the
+    /// cache.
+    pub(super) fn known_state(&self, key: &ObjectKey) -> Option<(Uid, ResourceVersion)> {
         // The last edit of an object counts.
         let pending = self.edits.iter().rev().find_map(|edit| match edit {
             Edit::Apply(kind, edited, _) if edited.key == *key => Some((*kind, edited)),
             _ => None,
         });
         match pending {
-            Some((RecordKind::Deleted, edited)) => KnownState::Deleted(&edited.uid),
-            Some((_, edited)) => KnownState::Cached(edited.uid.clone(), edited.version.clone()),
-            None => match self.shared.snapshot().entry(key.namespace(), key.name()) {
-                Some(entry) => KnownState::Cached(entry.uid().clone(), entry.version().clone()),
-                None => KnownState::Unknown,
-            },
+            Some((RecordKind::Deleted, _)) => None,
+            Some((_, edited)) => Some((edited.uid.clone(), edited.version.clone())),
+            None => {
+                let snapshot = self.shared.snapshot();
+                let entry = snapshot.entry(key.namespace(), key.name())?;
+                Some((entry.uid().clone(), entry.version().clone()))
+            }
         }
+    }
+
+    /// Returns whether an edit that is not published yet deletes the object with this UID.
+    pub(super) fn has_pending_deletion(&self, uid: &Uid) -> bool {
+        let is_deletion =
+            |edit: &Edit<K>| matches!(edit, Edit::Apply(RecordKind::Deleted, edited, _) if edited.uid == *uid);
+        uid.is_given() && self.edits.iter().any(is_deletion)
     }
 
     /// Returns the diagnostic for an undecodable state, or `None` if the state was reported before.

@@ -55,12 +55,14 @@ impl OrderingDetector {
     }
 
     /// Returns true if a record below the cache's version has an unknown state. `cached` is the UID and version of the
-    /// cached object of this name.
+    /// cached object of this name. `is_deleted` returns whether an object is deleted, but its deletion is not recorded
+    /// here yet.
     pub(super) fn is_new_state(
         &self,
         kind: RecordKind,
         record: &Identity,
         cached: Option<(&Uid, &ResourceVersion)>,
+        is_deleted: impl FnOnce(&Uid) -> bool,
     ) -> bool {
         match (kind, cached.filter(|(uid, _)| uid.is_same(&record.uid))) {
             // The cache still contains an older state of the object. The deletion, or the end of the match, is
@@ -68,8 +70,8 @@ impl OrderingDetector {
             (RecordKind::Deleted, Some((_, version))) => !version.is_newer_than(&record.version),
             (RecordKind::Deleted, None) => false,
             (_, Some((_, version))) => record.version.is_newer_than(version),
-            // A resumed watch can repeat events of an object that was deleted since.
-            (_, None) => !self.deleted_uid_set.contains(&record.uid),
+            // A resumed watch can repeat events of an object that was deleted since. Another object may have its name.
+            (_, None) => !self.deleted_uid_set.contains(&record.uid) && !is_deleted(&record.uid),
         }
     }
 
@@ -114,5 +116,30 @@ impl OrderingDetector {
         if self.is_known && version.is_ordered() {
             *version = version.unordered();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast_core::ObjectKey;
+
+    use super::*;
+
+    fn identity(uid: &str, version: &str) -> Identity {
+        Identity { key: ObjectKey::namespaced("shop", "web"), uid: uid.into(), version: version.into() }
+    }
+
+    #[test]
+    fn state_of_deleted_predecessor_is_known() {
+        let mut detector = OrderingDetector::default();
+        let (record, successor) = (identity("a", "19"), identity("b", "21"));
+        let cached = Some((&successor.uid, &successor.version));
+        let is_new = |detector: &OrderingDetector, is_deleted: bool| {
+            detector.is_new_state(RecordKind::Modified, &record, cached, |_| is_deleted)
+        };
+        assert!(is_new(&detector, false), "versions may be unordered");
+        assert!(!is_new(&detector, true), "the deletion is not recorded yet");
+        detector.ended(&record.uid);
+        assert!(!is_new(&detector, false));
     }
 }

@@ -4,10 +4,9 @@ use steadfast_core::decode::{self, Cacheable, ExpectedKind, PartialIdentity, Rec
 use steadfast_core::frame::{ItemFramer, ListPart, StreamFramer, StreamRecord};
 use steadfast_core::record::{Identity, ListMeta, RecordKind};
 use steadfast_core::reflector::{Diagnostic, Failure, FailureKind, Input, Record, RecordAction, RequestId};
-use steadfast_core::{Instant, ResourceVersion};
+use steadfast_core::{Instant, ResourceVersion, Uid};
 
 use super::Driver;
-use super::cache_writer::KnownState;
 
 impl<K: Cacheable> Driver<K> {
     pub(super) fn read_stream(
@@ -215,14 +214,10 @@ impl<K: Cacheable> Driver<K> {
         record: &Identity,
         reached_higher: bool,
     ) {
-        let cached = match self.writer.known_state(&record.key) {
-            // Without a UID, the record may be about another object of this name.
-            KnownState::Deleted(uid) if *uid == record.uid && record.uid.is_given() => return,
-            KnownState::Deleted(_) | KnownState::Unknown => None,
-            KnownState::Cached(uid, version) => Some((uid, version)),
-        };
+        let cached = self.writer.known_state(&record.key);
         let cached = cached.as_ref().map(|(uid, version)| (uid, version));
-        if !self.ordering.is_new_state(kind, record, cached) {
+        let is_deleted = |uid: &Uid| self.writer.has_pending_deletion(uid);
+        if !self.ordering.is_new_state(kind, record, cached, is_deleted) {
             return;
         }
         self.ordering.defer(kind, record, reached_higher);

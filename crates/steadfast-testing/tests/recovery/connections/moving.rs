@@ -5,7 +5,7 @@ use std::time::Duration;
 use steadfast::transport::ConnectionState;
 use steadfast::{Freshness, InjectedFault};
 use steadfast_apiserver::ApiServer;
-use steadfast_testing::TestError;
+use steadfast_testing::{TestError, config_map_in};
 use tokio::time::Instant;
 
 use crate::connections::fixture::{ConnectionFixture, Log, ensure, until};
@@ -46,6 +46,31 @@ pub(crate) async fn a_drained_connection_is_left_without_a_gap(fault: Option<Inj
 #[tokio::test(start_paused = true)]
 async fn goaway_moves_watches_without_gap() -> Result<(), TestError> {
     a_drained_connection_is_left_without_a_gap(None).await
+}
+
+/// The new watch repeats events that the old one has delivered. A change of an object that was deleted and recreated
+/// since, all before one publication, once caused a list.
+#[tokio::test(start_paused = true)]
+async fn recreated_objects_need_no_list_after_goaway() -> Result<(), TestError> {
+    let fixture = ConnectionFixture::new(None).await?;
+    let _recordings = fixture.start_informers(1).await?;
+    let (lists_before, watches_before) = (fixture.lists(), fixture.watches());
+    fixture.server.faults().delay(Duration::from_millis(20));
+    fixture.server.faults().goaway();
+    let start = Instant::now();
+    let mut steps_after_move = 0;
+    // One of these batches is read from both watches before it is published.
+    while steps_after_move < 50 {
+        ensure(start.elapsed() < EVENT_TIMEOUT, || "the watch has not moved".to_owned())?;
+        fixture.update(0, &format!("{steps_after_move}"))?;
+        fixture.server.delete_named("configmaps", "team-0", "a")?;
+        fixture.server.create(&config_map_in("team-0", "a", "0"))?;
+        steps_after_move += usize::from(fixture.watches() > watches_before);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    fixture.check_contract().await?;
+    assert_eq!(fixture.lists(), lists_before);
+    Ok(())
 }
 
 #[tokio::test(start_paused = true)]
