@@ -246,6 +246,39 @@ async fn failure_after_removal_causes_no_backoff() -> Result<(), TestError> {
     Ok(())
 }
 
+/// A handler is removed while its event waits for a retry.
+#[tokio::test(start_paused = true)]
+async fn delayed_event_reaches_next_handler_immediately() -> Result<(), TestError> {
+    let folder = Folder::new("durable-delayed")?;
+    let server = ApiServer::builder().in_memory().start().await?;
+    server.create(&config_map("a", "1"))?;
+    let program = ProgramRun::start(&server, &folder.file(), 1).await?;
+    let failing_log = Log::default();
+    let removed = register_durable_handler(&program, &failing_log, |_| HandlerAction::Fail)?;
+    // Several failures, so that the delay is long.
+    while removed.stats().failed < 6 {
+        pause(1).await;
+    }
+    removed.remove();
+
+    let attempts = Arc::new(Mutex::new(Vec::new()));
+    let attempted = attempts.clone();
+    let start = tokio::time::Instant::now();
+    let registration = program.informer.durable("mirror").on_event(move |event| {
+        attempted.lock().push(start.elapsed());
+        async move { if event.failures < 7 { Err("not yet") } else { Ok(()) } }
+    })?;
+    while registration.stats().acknowledged == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let attempts = attempts.lock().clone();
+    assert_eq!(attempts.len(), 2, "{attempts:?}");
+    assert!(attempts[0] < Duration::from_millis(10), "the delay belongs to the removed handler: {attempts:?}");
+    // The seventh delay is 16 to 32 s. The retry of the removed handler would come earlier.
+    assert!(attempts[1] >= Duration::from_secs(16), "{attempts:?}");
+    Ok(())
+}
+
 /// The runtime of a removed handler ends during its call, after the registration of the next handler.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ended_runtime_affects_only_its_own_handler() -> Result<(), TestError> {

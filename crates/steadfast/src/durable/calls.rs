@@ -150,6 +150,9 @@ impl<K: Send + Sync + 'static> Durable<K> {
             // Objects that the share of the previous handler has held back. The new handler may have no share.
             let deferred = std::mem::take(&mut state.shares.deferred);
             state.ready.extend(deferred.into_values().flatten());
+            // Objects whose retry the previous handler has delayed. The new handler receives them without a delay.
+            let State { ready, failures, .. } = &mut *state;
+            ready.extend(failures.keys().cloned());
         }
         is_free
     }
@@ -294,20 +297,26 @@ impl<K: Send + Sync + 'static> Durable<K> {
         // An acknowledgement changes the rows. The failure of a registered handler does not: the delivery stays pending.
         match reason {
             None => (self.wake)(),
-            Some(reason) => self.schedule_retry(key, due, &reason),
+            Some(reason) => self.schedule_retry(calls, key, due, &reason),
         }
         self.start();
     }
 
     /// Schedules a retry of the event with increasing backoff.
-    fn schedule_retry(self: &Arc<Self>, key: ObjectKey, due: &DueEvent<Object<K>>, reason: &str) {
+    fn schedule_retry(
+        self: &Arc<Self>,
+        calls: &Arc<Calls<K>>,
+        key: ObjectKey,
+        due: &DueEvent<Object<K>>,
+        reason: &str,
+    ) {
         let delay = {
             let mut state = self.lock();
-            let Some(calls) = state.calls.clone() else {
-                // The handler was removed during the call. The next handler of this name receives the event.
+            if !state.is_registered(calls) {
+                // The handler was removed after the call. The next handler of this name receives the event.
                 state.ready.push_back(key);
                 return;
-            };
+            }
             if state.is_closed {
                 return;
             }
@@ -317,13 +326,19 @@ impl<K: Send + Sync + 'static> Durable<K> {
         let (informer, name) = (&self.informer, &self.name);
         tracing::warn!(%informer, handler = %name, %key, id = due.id(), why = %reason, "a durable handler failed; the event is delivered again in {delay:?}");
         // Weak, so that a delayed retry does not keep a dropped handler alive.
-        let (durable, environment) = (Arc::downgrade(self), self.environment.clone());
+        let (durable, calls, environment) = (Arc::downgrade(self), Arc::downgrade(calls), self.environment.clone());
         self.environment.spawn(Box::pin(async move {
             environment.sleep_until(environment.now() + delay).await;
-            if let Some(durable) = durable.upgrade() {
-                durable.lock().ready.push_back(key);
-                durable.start();
+            let Some((durable, calls)) = durable.upgrade().zip(calls.upgrade()) else { return };
+            {
+                let mut state = durable.lock();
+                // The next handler has received the event already. A later delay belongs to that handler.
+                if !state.is_registered(&calls) {
+                    return;
+                }
+                state.ready.push_back(key);
             }
+            durable.start();
         }));
     }
 
