@@ -23,9 +23,9 @@ use pyo3::types::PyCFunction;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-use crate::errors;
 use crate::finalization;
 use crate::logs;
+use crate::process::ProcessBound;
 
 /// Interval at which a blocking call checks for signals, so that Ctrl-C ends the call.
 const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -40,13 +40,11 @@ type Convert = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
 /// Handle of the thread. The thread ends when the last handle is dropped.
 #[derive(Clone)]
 pub(crate) struct Bridge {
-    inner: Arc<Inner>,
+    inner: Arc<ProcessBound<Inner>>,
 }
 
 struct Inner {
     handle: Handle,
-    /// Process that owns the thread. A forked child has no such thread.
-    process: u32,
     loop_queues: Mutex<Vec<Arc<LoopQueue>>>,
     /// Ends the thread when dropped.
     _stop_sender: oneshot::Sender<()>,
@@ -70,22 +68,22 @@ impl Bridge {
         };
         std::thread::Builder::new().name("steadfast-python".to_owned()).spawn(run)?;
         let handle = handle.recv().map_err(|_| PyRuntimeError::new_err("the thread steadfast-python has ended"))??;
-        let inner =
-            Inner { handle, process: std::process::id(), loop_queues: Mutex::default(), _stop_sender: stop_sender };
-        Ok(Self { inner: Arc::new(inner) })
+        let inner = Inner { handle, loop_queues: Mutex::default(), _stop_sender: stop_sender };
+        Ok(Self { inner: Arc::new(ProcessBound::new(inner)) })
     }
 
+    /// Returns the runtime of the thread.
+    ///
+    /// # Errors
+    ///
     /// Returns an error in a forked child.
-    pub(crate) fn check_process(&self, py: Python<'_>) -> PyResult<()> {
-        if self.is_own_process() { Ok(()) } else { Err(errors::forked(py, self.inner.process)) }
+    pub(crate) fn handle(&self, py: Python<'_>) -> PyResult<&Handle> {
+        Ok(&self.inner.get(py)?.handle)
     }
 
-    pub(crate) fn is_own_process(&self) -> bool {
-        self.inner.process == std::process::id()
-    }
-
-    pub(crate) fn handle(&self) -> &Handle {
-        &self.inner.handle
+    /// Returns the runtime of the thread; `None` in a forked child.
+    pub(crate) fn own_handle(&self) -> Option<&Handle> {
+        Some(&self.inner.get_own()?.handle)
     }
 
     /// Runs `work`. With `blocking`, waits for it and returns its result; otherwise returns an `asyncio.Future`.
@@ -101,10 +99,12 @@ impl Bridge {
         work: impl Future<Output = T> + Send + 'static,
         convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> PyResult<Py<PyAny>> {
-        self.check_process(py)?;
-        if blocking { self.block(py, work, convert) } else { self.spawn(py, work, convert) }
+        let inner = self.inner.get(py)?;
+        if blocking { inner.block(py, work, convert) } else { inner.spawn(py, work, convert) }
     }
+}
 
+impl Inner {
     /// Starts `work` and returns an `asyncio.Future` of the running event loop. Cancelling the future cancels `work`.
     fn spawn<T: Send + 'static>(
         &self,
@@ -120,7 +120,7 @@ impl Bridge {
         let future = event_loop.call_method0("create_future")?;
         let queue = self.queue(py, &event_loop)?;
         let result = future.clone().unbind();
-        let task = self.inner.handle.spawn(async move {
+        let task = self.handle.spawn(async move {
             // A panic in this task would otherwise leave the awaiting coroutine pending forever.
             let outcome = std::panic::AssertUnwindSafe(work).catch_unwind().await;
             let convert: Convert = match outcome {
@@ -148,7 +148,7 @@ impl Bridge {
         convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> PyResult<Py<PyAny>> {
         let (sender, mut receiver) = std::sync::mpsc::sync_channel(1);
-        let task = self.inner.handle.spawn(async move { drop(sender.send(work.await)) });
+        let task = self.handle.spawn(async move { drop(sender.send(work.await)) });
         loop {
             // A receiver cannot be shared between threads. The closure therefore takes it and returns it.
             let (returned_receiver, outcome) = finalization::detach(py, move || {
@@ -172,10 +172,10 @@ impl Bridge {
 
     /// Returns the queue of an event loop.
     fn queue(&self, py: Python<'_>, event_loop: &Bound<'_, PyAny>) -> PyResult<Arc<LoopQueue>> {
-        if let Some(queue) = self.inner.loop_queues.lock().iter().find(|queue| queue.event_loop.is(event_loop)) {
+        if let Some(queue) = self.loop_queues.lock().iter().find(|queue| queue.event_loop.is(event_loop)) {
             return Ok(queue.clone());
         }
-        let queues = self.inner.loop_queues.lock().clone();
+        let queues = self.loop_queues.lock().clone();
         let queue = Arc::new(LoopQueue {
             event_loop: event_loop.clone().unbind(),
             call_soon: event_loop.getattr("call_soon_threadsafe")?.unbind(),
@@ -188,7 +188,7 @@ impl Bridge {
             closed.unwrap_or(true)
         };
         let closed: Vec<_> = queues.into_iter().filter(is_closed).collect();
-        let mut loop_queues = self.inner.loop_queues.lock();
+        let mut loop_queues = self.loop_queues.lock();
         loop_queues.retain(|queue| !closed.iter().any(|closed| Arc::ptr_eq(closed, queue)));
         loop_queues.push(queue.clone());
         Ok(queue)

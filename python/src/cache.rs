@@ -16,6 +16,7 @@ use crate::durable::{DeliveryStream, DurableSettings, stats_to_python};
 use crate::errors::{self, State};
 use crate::finalization;
 use crate::object::{Cached, Object};
+use crate::process::ProcessBound;
 use crate::stream::{EventStream, seconds_to_duration};
 use crate::tree::JsonTree;
 use crate::watching::{CacheView, CheckpointUse, InformerHandle, RunningInformer, Values};
@@ -24,7 +25,7 @@ use crate::watching::{CacheView, CheckpointUse, InformerHandle, RunningInformer,
 #[pyclass(frozen, module = "steadfast_kube._native")]
 pub(crate) struct Cache {
     bridge: Bridge,
-    pub(crate) informer_handle: Arc<InformerHandle>,
+    informer_handle: ProcessBound<Arc<InformerHandle>>,
 }
 
 /// Outcome of a wait for the start of an informer.
@@ -38,40 +39,57 @@ enum WaitOutcome {
 
 impl Cache {
     pub(crate) fn new(bridge: Bridge, informer_handle: Arc<InformerHandle>) -> Self {
-        Self { bridge, informer_handle }
+        Self { bridge, informer_handle: ProcessBound::new(informer_handle) }
+    }
+
+    /// Returns the informer.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error in a forked child.
+    pub(crate) fn informer_handle(&self, py: Python<'_>) -> PyResult<&Arc<InformerHandle>> {
+        self.informer_handle.get(py)
     }
 
     /// Returns a snapshot of a synced cache.
     fn view(&self, py: Python<'_>) -> PyResult<CacheView> {
-        self.bridge.check_process(py)?;
-        let missing = || errors::not_synced(py, &self.informer_handle.display_name(), &self.informer_handle.state());
-        self.informer_handle.view().ok_or_else(missing)
+        let informer_handle = self.informer_handle.get(py)?;
+        let missing = || errors::not_synced(py, &informer_handle.display_name(), &informer_handle.state());
+        informer_handle.view().ok_or_else(missing)
     }
 
     /// Returns the running informer of a synced cache.
     fn synced_informer(&self, py: Python<'_>) -> PyResult<Arc<RunningInformer>> {
         self.view(py)?;
-        let stopped = || errors::stopped(py, &format!("{} was stopped", self.informer_handle.display_name()));
-        self.informer_handle.running_informer().ok_or_else(stopped)
+        let informer_handle = self.informer_handle.get(py)?;
+        let stopped = || errors::stopped(py, &format!("{} was stopped", informer_handle.display_name()));
+        informer_handle.running_informer().ok_or_else(stopped)
     }
 
     /// Parses a key. A name without a namespace belongs to the informer's namespace, or to no namespace.
-    fn key(&self, view: &CacheView, key: &str) -> ObjectKey {
-        match key.split_once('/') {
+    fn key(&self, py: Python<'_>, view: &CacheView, key: &str) -> PyResult<ObjectKey> {
+        Ok(match key.split_once('/') {
             Some((namespace, name)) => ObjectKey::namespaced(namespace, name),
             None => {
-                match self.informer_handle.settings.scope.in_namespace().filter(|_| view.resource.served.namespaced) {
+                match self
+                    .informer_handle
+                    .get(py)?
+                    .settings
+                    .scope
+                    .in_namespace()
+                    .filter(|_| view.resource.served.namespaced)
+                {
                     Some(namespace) => ObjectKey::namespaced(namespace, key),
                     None => ObjectKey::cluster(key),
                 }
             }
-        }
+        })
     }
 
     /// Returns the values of an index of a synced cache.
     fn index(&self, py: Python<'_>, name: &str) -> PyResult<(CacheView, Values)> {
         let view = self.view(py)?;
-        match self.informer_handle.index(name) {
+        match self.informer_handle.get(py)?.index(name) {
             Ok(values) => Ok((view, values)),
             Err(names) => {
                 let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
@@ -86,7 +104,7 @@ impl Cache {
         F: FnOnce(Informer<Lazy<JsonTree>>, Duration) -> R + Send + 'static,
         R: Future<Output = Result<(), WaitError>> + Send,
     {
-        let informer_handle = self.informer_handle.clone();
+        let informer_handle = self.informer_handle.get(py)?.clone();
         let work = async move {
             let deadline = seconds_to_duration(timeout.unwrap_or(f64::MAX));
             let start = Instant::now();
@@ -103,7 +121,7 @@ impl Cache {
                 Either::Right(_) => WaitOutcome::Stopped,
             }
         };
-        let informer_handle = self.informer_handle.clone();
+        let informer_handle = self.informer_handle.get(py)?.clone();
         self.bridge.run(py, blocking, work, move |py, outcome| match outcome {
             WaitOutcome::Done => Ok(py.None()),
             WaitOutcome::NotStarted(state) => Err(errors::not_synced(py, &informer_handle.display_name(), &state)),
@@ -123,41 +141,42 @@ fn objects<'a>(view: &CacheView, objects: impl Iterator<Item = &'a Cached>) -> V
 impl Cache {
     /// Resource and scope, for messages.
     #[getter]
-    fn name(&self) -> String {
-        self.informer_handle.display_name()
+    fn name(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.informer_handle.get(py)?.display_name())
     }
 
     /// `(api_version, kind, resource, group)` of the resource; `None` before its discovery.
     #[getter]
-    fn resource(&self) -> Option<(String, String, String, String)> {
-        let resource = self.informer_handle.resource()?;
-        let resource = &resource.served.api_resource;
-        let (version, kind) = (resource.api_version.clone(), resource.kind.clone());
-        Some((version, kind, resource.plural.clone(), resource.group.clone()))
+    fn resource(&self, py: Python<'_>) -> PyResult<Option<(String, String, String, String)>> {
+        let resource = self.informer_handle.get(py)?.resource();
+        Ok(resource.map(|resource| {
+            let resource = &resource.served.api_resource;
+            let (version, kind) = (resource.api_version.clone(), resource.kind.clone());
+            (version, kind, resource.plural.clone(), resource.group.clone())
+        }))
     }
 
     #[getter]
-    fn ended(&self) -> bool {
-        self.informer_handle.is_ended()
+    fn ended(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.informer_handle.get(py)?.is_ended())
     }
 
     #[getter]
-    fn namespace(&self) -> Option<&str> {
-        self.informer_handle.settings.scope.in_namespace()
+    fn namespace(&self, py: Python<'_>) -> PyResult<Option<&str>> {
+        Ok(self.informer_handle.get(py)?.settings.scope.in_namespace())
     }
 
     fn freshness(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.bridge.check_process(py)?;
-        self.informer_handle.state().to_python(py)
+        self.informer_handle.get(py)?.state().to_python(py)
     }
 
-    fn has_synced(&self) -> bool {
-        self.informer_handle.view().is_some()
+    fn has_synced(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.informer_handle.get(py)?.view().is_some())
     }
 
     fn get(&self, py: Python<'_>, key: &str) -> PyResult<Option<Object>> {
         let view = self.view(py)?;
-        let key = self.key(&view, key);
+        let key = self.key(py, &view, key)?;
         match view.snapshot.get_by_key(&key) {
             Lookup::Found(object) => Ok(Some(Object::new(object, view.resource.kind.clone()))),
             Lookup::Absent => Ok(None),
@@ -168,7 +187,7 @@ impl Cache {
     /// True if the object exists, also if its newest state cannot be decoded.
     fn contains(&self, py: Python<'_>, key: &str) -> PyResult<bool> {
         let view = self.view(py)?;
-        Ok(!matches!(view.snapshot.get_by_key(&self.key(&view, key)), Lookup::Absent))
+        Ok(!matches!(view.snapshot.get_by_key(&self.key(py, &view, key)?), Lookup::Absent))
     }
 
     fn count(&self, py: Python<'_>) -> PyResult<usize> {
@@ -208,8 +227,8 @@ impl Cache {
     }
 
     fn stream(&self, py: Python<'_>) -> PyResult<EventStream> {
-        self.bridge.check_process(py)?;
-        Ok(finalization::detach(py, || EventStream::new(self.bridge.clone(), self.informer_handle.clone())))
+        let informer_handle = self.informer_handle.get(py)?.clone();
+        Ok(finalization::detach(py, || EventStream::new(self.bridge.clone(), informer_handle)))
     }
 
     /// Registers a durable handler.
@@ -220,17 +239,17 @@ impl Cache {
         concurrency: usize,
         ack_timeout: Option<f64>,
     ) -> PyResult<DeliveryStream> {
-        self.bridge.check_process(py)?;
-        if self.informer_handle.settings.checkpoint == CheckpointUse::Never {
+        let informer_handle = self.informer_handle.get(py)?;
+        if informer_handle.settings.checkpoint == CheckpointUse::Never {
             let message = format!(
                 "{} has no checkpoint for the pending events of a durable handler; open the informers with \
                  `Informers(checkpoint=…)`, and watch without `checkpoint=False`",
-                self.informer_handle.display_name()
+                informer_handle.display_name()
             );
             return Err(errors::checkpoint(py, &message));
         }
         let settings = DurableSettings { name, concurrency, ack_timeout };
-        DeliveryStream::new(py, self.bridge.clone(), self.informer_handle.clone(), settings)
+        DeliveryStream::new(py, self.bridge.clone(), informer_handle.clone(), settings)
     }
 
     /// Counters of the durable handlers by name, also of handlers that this run has not registered.
@@ -245,18 +264,18 @@ impl Cache {
 
     /// Removes a durable handler with its pending deliveries, and returns true if it existed. Ends its open stream.
     fn drop_durable(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
-        let running_informer = self.synced_informer(py)?;
+        let (running_informer, informer_handle) = (self.synced_informer(py)?, self.informer_handle.get(py)?);
         Ok(finalization::detach(py, || {
             let existed = running_informer.informer.drop_durable(name);
             drop(running_informer);
-            self.informer_handle.notify_handler_drop();
+            informer_handle.notify_handler_drop();
             existed
         }))
     }
 
     #[pyo3(signature = (timeout=None, blocking=false))]
     fn synced(&self, py: Python<'_>, timeout: Option<f64>, blocking: bool) -> PyResult<Py<PyAny>> {
-        let informer_handle = self.informer_handle.clone();
+        let informer_handle = self.informer_handle.get(py)?.clone();
         let work = async move {
             let deadline = seconds_to_duration(timeout.unwrap_or(f64::MAX));
             let start = Instant::now();
@@ -274,7 +293,7 @@ impl Cache {
                 Either::Right(_) => Err(informer_handle.state()),
             }
         };
-        let informer_handle = self.informer_handle.clone();
+        let informer_handle = self.informer_handle.get(py)?.clone();
         self.bridge.run(py, blocking, work, move |py, synced| match synced {
             Ok(()) => Ok(py.None()),
             Err(state) => Err(errors::not_synced(py, &informer_handle.display_name(), &state)),
@@ -291,18 +310,17 @@ impl Cache {
     }
 
     /// Counter of the changes of the cache and its freshness, for `changed`.
-    fn changes(&self) -> u64 {
-        let changed = self
-            .informer_handle
-            .running_informer()
-            .map(|running_informer| *running_informer.informer.changed().borrow());
-        counter(*self.informer_handle.progress().borrow(), changed)
+    fn changes(&self, py: Python<'_>) -> PyResult<u64> {
+        let informer_handle = self.informer_handle.get(py)?;
+        let changed =
+            informer_handle.running_informer().map(|running_informer| *running_informer.informer.changed().borrow());
+        Ok(counter(*informer_handle.progress().borrow(), changed))
     }
 
     /// Waits until the counter differs from `seen`, and returns true; or returns false after the timeout.
     #[pyo3(signature = (seen, timeout=None, blocking=false))]
     fn changed(&self, py: Python<'_>, seen: u64, timeout: Option<f64>, blocking: bool) -> PyResult<Py<PyAny>> {
-        let informer_handle = self.informer_handle.clone();
+        let informer_handle = self.informer_handle.get(py)?.clone();
         let work = async move {
             let changed = async {
                 let mut progress = informer_handle.progress();
@@ -335,22 +353,24 @@ impl Cache {
 
     /// Raises the error for a condition that did not hold in time.
     fn fail(&self, py: Python<'_>, message: &str) -> PyResult<()> {
-        let state = self.informer_handle.state();
-        let message = format!("{}: {message}; {}", self.informer_handle.display_name(), state.text());
+        let informer_handle = self.informer_handle.get(py)?;
+        let state = informer_handle.state();
+        let message = format!("{}: {message}; {}", informer_handle.display_name(), state.text());
         Err(errors::not_reached(py, &message, &state))
     }
 
     /// Memory of the cache in bytes.
-    fn memory(&self, py: Python<'_>) -> usize {
-        finalization::detach(py, || {
-            let running_informer = self.informer_handle.running_informer();
+    fn memory(&self, py: Python<'_>) -> PyResult<usize> {
+        let informer_handle = self.informer_handle.get(py)?;
+        Ok(finalization::detach(py, || {
+            let running_informer = informer_handle.running_informer();
             running_informer.map_or(0, |running_informer| running_informer.informer.memory().total())
-        })
+        }))
     }
 
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
-        self.bridge.check_process(py)?;
-        finalization::detach(py, || self.informer_handle.stop());
+        let informer_handle = self.informer_handle.get(py)?;
+        finalization::detach(py, || informer_handle.stop());
         Ok(())
     }
 }

@@ -17,12 +17,13 @@ use tokio::sync::watch;
 use crate::bridge::Bridge;
 use crate::cache::Cache;
 use crate::client::{ApiRequest, response};
-use crate::controller::{Controller, ControllerSettings, RelevantChange};
+use crate::controller::{Controller, ControllerInformers, ControllerSettings, RelevantChange};
 use crate::election::{Election, ElectionSettings};
 use crate::errors;
 use crate::finalization;
 use crate::logs;
 use crate::path::Path;
+use crate::process::ProcessBound;
 use crate::recorder::Recorder;
 use crate::session::{ConnectionTarget, Session};
 use crate::stored_resources::StoredResources;
@@ -35,7 +36,7 @@ const CHECKPOINT_RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 #[pyclass(frozen, module = "steadfast_kube._native")]
 pub(crate) struct Cluster {
     bridge: Bridge,
-    state: Arc<Mutex<ClusterState>>,
+    state: ProcessBound<Arc<Mutex<ClusterState>>>,
 }
 
 #[derive(Default)]
@@ -55,7 +56,7 @@ impl Cluster {
     #[new]
     fn new(py: Python<'_>) -> PyResult<Self> {
         logs::install(py)?;
-        Ok(Self { bridge: Bridge::start()?, state: Arc::default() })
+        Ok(Self { bridge: Bridge::start()?, state: ProcessBound::new(Arc::default()) })
     }
 
     /// Opens the connection: reads the kubeconfig, and runs its credential plugin. The first request dials. Then opens the
@@ -72,7 +73,7 @@ impl Cluster {
         checkpoint: Option<PathBuf>,
         blocking: bool,
     ) -> PyResult<Py<PyAny>> {
-        let state = self.state.clone();
+        let state = self.state.get(py)?.clone();
         let target = ConnectionTarget { kubeconfig, context, url, token };
         let work = async move {
             let connection: Connection = target.connect().await.map_err(ConnectFailure::Config)?;
@@ -95,14 +96,16 @@ impl Cluster {
 
     /// The URL of the server.
     #[getter]
-    fn server(&self) -> Option<String> {
-        self.state.lock().session.as_ref().map(|session| session.connection.server().to_owned())
+    fn server(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let state = self.state.get(py)?.lock();
+        Ok(state.session.as_ref().map(|session| session.connection.server().to_owned()))
     }
 
     /// The namespace that the configuration names.
     #[getter]
-    fn default_namespace(&self) -> Option<String> {
-        self.state.lock().session.as_ref().map(|session| session.connection.default_namespace().to_owned())
+    fn default_namespace(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let state = self.state.get(py)?.lock();
+        Ok(state.session.as_ref().map(|session| session.connection.default_namespace().to_owned()))
     }
 
     /// Requests an informer. It starts after the discovery of its resource.
@@ -121,7 +124,7 @@ impl Cluster {
         memory_limit: Option<usize>,
         checkpoint: Option<bool>,
     ) -> PyResult<Cache> {
-        self.bridge.check_process(py)?;
+        let runtime = self.bridge.handle(py)?;
         if let Some(namespace) = namespace.as_deref().filter(|name| !name.is_empty() && !is_dns_label(name)) {
             return Err(PyValueError::new_err(format!(
                 "{namespace:?} is not a valid name of a namespace: at most 63 lowercase letters, digits and '-', which is \
@@ -149,13 +152,13 @@ impl Cluster {
         let settings =
             InformerSettings { name: kind, scope, indexes, managed_fields, protobuf, memory_limit, checkpoint };
         let informer_handle = {
-            let mut state = self.state.lock();
+            let mut state = self.state.get(py)?.lock();
             let informer_handle = InformerHandle::new(settings, state.handler_drops.clone());
             state.informer_handles.retain(|informer_handle| !informer_handle.is_ended());
             state.informer_handles.push(informer_handle.clone());
             informer_handle
         };
-        self.bridge.handle().spawn(informer_handle.clone().run(session));
+        runtime.spawn(informer_handle.clone().run(session));
         Ok(Cache::new(self.bridge.clone(), informer_handle))
     }
 
@@ -248,24 +251,21 @@ impl Cluster {
             finalizer,
             reconciles_deleted: deleted,
         };
-        let handles = |caches: &[Py<Cache>]| caches.iter().map(|cache| cache.get().informer_handle.clone()).collect();
-        Ok(Controller::start(
-            self.bridge.clone(),
-            session,
-            objects.informer_handle.clone(),
-            handles(&owned),
-            handles(&read),
-            election.as_ref().map(Py::get),
-            settings,
-        ))
+        let handles = |caches: &[Py<Cache>]| -> PyResult<Vec<_>> {
+            caches.iter().map(|cache| cache.get().informer_handle(py).cloned()).collect()
+        };
+        let objects = objects.informer_handle(py)?.clone();
+        let informers = ControllerInformers { objects, owned: handles(&owned)?, read: handles(&read)? };
+        let election = election.as_ref().map(|election| election.get().library(py).cloned()).transpose()?;
+        Controller::start(py, self.bridge.clone(), session, informers, election, settings)
     }
 
     /// Stops all informers and closes the connection.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.bridge.check_process(py)?;
+        let state = self.state.get(py)?;
         finalization::detach(py, || {
             let (session, informer_handles) = {
-                let mut state = self.state.lock();
+                let mut state = state.lock();
                 state.is_closed = true;
                 (state.session.take(), std::mem::take(&mut state.informer_handles))
             };
@@ -276,7 +276,7 @@ impl Cluster {
                 session.factory.shutdown();
                 if let Some(checkpoint) = session.checkpoint.lock().take() {
                     let release = checkpoint_released(checkpoint).boxed();
-                    self.state.lock().checkpoint_release = Some((release, session.clone()));
+                    state.lock().checkpoint_release = Some((release, session.clone()));
                 }
             }
         });
@@ -286,7 +286,7 @@ impl Cluster {
     /// Waits after `close` until the last changes and acknowledgements are written, and the checkpoint is unlocked.
     #[pyo3(signature = (blocking=false))]
     fn checkpoint_released(&self, py: Python<'_>, blocking: bool) -> PyResult<Py<PyAny>> {
-        let release = self.state.lock().checkpoint_release.take();
+        let release = self.state.get(py)?.lock().checkpoint_release.take();
         let work = async move {
             let Some((release, _session)) = release else { return };
             if tokio::time::timeout(CHECKPOINT_RELEASE_TIMEOUT, release).await.is_err() {
@@ -303,21 +303,10 @@ impl Cluster {
 impl Cluster {
     /// Returns the open connection.
     fn session(&self, py: Python<'_>) -> PyResult<Arc<Session>> {
-        self.bridge.check_process(py)?;
-        let state = self.state.lock();
+        let state = self.state.get(py)?.lock();
         let session = state.session.clone().filter(|_| !state.is_closed);
         drop(state);
         session.ok_or_else(|| errors::stopped(py, "the informers are not open; use them within `async with` or `with`"))
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        if !self.bridge.is_own_process() {
-            // A forked child has no threads of the library. It must wait neither for them nor for their locks: the state is
-            // leaked.
-            std::mem::forget(self.state.clone());
-        }
     }
 }
 

@@ -17,9 +17,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 use crate::bridge::Bridge;
-use crate::election::Election;
 use crate::object::Cached;
 use crate::path::Path;
+use crate::process::ProcessBound;
 use crate::reconcile::{Message, Reconciler};
 use crate::session::Session;
 use crate::stream::seconds_to_duration;
@@ -81,10 +81,22 @@ fn values_at(tree: &JsonTree, path: &Path) -> Vec<Node> {
     values
 }
 
+/// Informers of a controller.
+pub(crate) struct ControllerInformers {
+    pub(crate) objects: Arc<InformerHandle>,
+    pub(crate) owned: Vec<Arc<InformerHandle>>,
+    /// Further informers that reconciles read.
+    pub(crate) read: Vec<Arc<InformerHandle>>,
+}
+
 /// Controller whose reconciles run in an event loop.
 #[pyclass(frozen, module = "steadfast_kube._native")]
 pub(crate) struct Controller {
     bridge: Bridge,
+    inner: ProcessBound<ControllerInner>,
+}
+
+struct ControllerInner {
     messages: Arc<tokio::sync::Mutex<mpsc::UnboundedReceiver<Message>>>,
     state: Arc<ControllerState>,
 }
@@ -109,20 +121,20 @@ enum ControllerPhase {
 impl Controller {
     /// Starts the controller after the discovery of all its resources, and after the election.
     pub(crate) fn start(
+        py: Python<'_>,
         bridge: Bridge,
         session: Arc<Session>,
-        objects: Arc<InformerHandle>,
-        owned: Vec<Arc<InformerHandle>>,
-        read: Vec<Arc<InformerHandle>>,
-        election: Option<&Election>,
+        informers: ControllerInformers,
+        election: Option<LeaderElection>,
         settings: ControllerSettings,
-    ) -> Self {
+    ) -> PyResult<Self> {
+        let runtime = bridge.handle(py)?;
+        let ControllerInformers { objects, owned, read } = informers;
         let (sender, messages) = mpsc::unbounded_channel();
         let state = Arc::new(ControllerState {
             phase: Mutex::new(ControllerPhase::Starting(Vec::new())),
             ..ControllerState::default()
         });
-        let election = election.map(|election| election.election.clone());
         let run = {
             let state = state.clone();
             async move {
@@ -153,7 +165,7 @@ impl Controller {
             }
         };
         let mut is_stopped = state.is_stopped.subscribe();
-        bridge.handle().spawn(async move {
+        runtime.spawn(async move {
             let until_stopped = async { drop(is_stopped.wait_for(|is_stopped| *is_stopped).await) };
             tokio::select! {
                 biased;
@@ -161,7 +173,8 @@ impl Controller {
                 () = run => {}
             }
         });
-        Self { bridge, messages: Arc::new(tokio::sync::Mutex::new(messages)), state }
+        let messages = Arc::new(tokio::sync::Mutex::new(messages));
+        Ok(Self { bridge, inner: ProcessBound::new(ControllerInner { messages, state }) })
     }
 }
 
@@ -260,8 +273,9 @@ fn owner_keys(child: &Cached, resource: &Resource) -> Vec<ObjectKey> {
 impl Controller {
     /// Waits for the next message. Returns `None` after the stop.
     fn next(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let (messages, bridge) = (self.messages.clone(), self.bridge.clone());
-        let mut is_stopped = self.state.is_stopped.subscribe();
+        let inner = self.inner.get(py)?;
+        let (messages, bridge) = (inner.messages.clone(), self.bridge.clone());
+        let mut is_stopped = inner.state.is_stopped.subscribe();
         let work = async move {
             let mut messages = messages.lock().await;
             let until_stopped = async { drop(is_stopped.wait_for(|is_stopped| *is_stopped).await) };
@@ -278,19 +292,20 @@ impl Controller {
     }
 
     /// Enqueues a key.
-    fn enqueue(&self, namespace: Option<&str>, name: &str) {
+    fn enqueue(&self, py: Python<'_>, namespace: Option<&str>, name: &str) -> PyResult<()> {
         let key =
             namespace.map_or_else(|| ObjectKey::cluster(name), |namespace| ObjectKey::namespaced(namespace, name));
-        match &mut *self.state.phase.lock() {
+        match &mut *self.inner.get(py)?.state.phase.lock() {
             ControllerPhase::Starting(keys) => keys.push(key),
             ControllerPhase::Running(controller) => controller.queue().add(key),
             ControllerPhase::Stopped => {}
         }
+        Ok(())
     }
 
     /// Counters and current state; `None` before the start and after the stop.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let (stats, queued) = match &*self.state.phase.lock() {
+        let (stats, queued) = match &*self.inner.get(py)?.state.phase.lock() {
             ControllerPhase::Running(controller) => (controller.stats(), controller.queue().len()),
             ControllerPhase::Starting(_) | ControllerPhase::Stopped => return Ok(None),
         };
@@ -309,7 +324,7 @@ impl Controller {
     /// Starts no further reconcile, waits at most `timeout` seconds for the running ones, and cancels the rest. Returns
     /// the number of cancelled reconciles.
     fn stop(&self, py: Python<'_>, timeout: f64) -> PyResult<Py<PyAny>> {
-        let state = self.state.clone();
+        let state = self.inner.get(py)?.state.clone();
         let work = async move {
             let phase = std::mem::take(&mut *state.phase.lock());
             let cancelled = match phase {
@@ -326,14 +341,10 @@ impl Controller {
 
 impl Drop for Controller {
     fn drop(&mut self) {
-        if !self.bridge.is_own_process() {
-            // A forked child has no threads of the library, and must not wait for their locks. The state is leaked.
-            std::mem::forget(self.state.clone());
-            return;
-        }
+        let (Some(inner), Some(runtime)) = (self.inner.get_own(), self.bridge.own_handle()) else { return };
         // Dropping the library's controller cancels its reconciles.
-        let phase = std::mem::take(&mut *self.state.phase.lock());
-        self.state.is_stopped.send_replace(true);
-        self.bridge.handle().spawn(async move { drop(phase) });
+        let phase = std::mem::take(&mut *inner.state.phase.lock());
+        inner.state.is_stopped.send_replace(true);
+        runtime.spawn(async move { drop(phase) });
     }
 }

@@ -5,8 +5,8 @@ use pyo3::prelude::*;
 use steadfast::{DurableEvent, Lazy};
 use tokio::sync::oneshot;
 
-use crate::bridge::Bridge;
 use crate::object::Kind;
+use crate::process::ProcessBound;
 use crate::stream::event_to_python;
 use crate::tree::JsonTree;
 
@@ -16,7 +16,6 @@ pub(crate) type Outcome = Result<(), String>;
 /// An event that is delivered until it is acknowledged, also after a restart of the program.
 #[pyclass(frozen, weakref, module = "steadfast_kube")]
 pub(crate) struct Delivery {
-    bridge: Bridge,
     /// Identifier of the event: the same in each delivery of the event, also after a restart.
     #[pyo3(get)]
     id: String,
@@ -26,7 +25,7 @@ pub(crate) struct Delivery {
     /// Number of failed deliveries of this event in this run of the program.
     #[pyo3(get)]
     failures: u32,
-    state: Mutex<DeliveryState>,
+    state: ProcessBound<Mutex<DeliveryState>>,
 }
 
 enum DeliveryState {
@@ -38,14 +37,13 @@ enum DeliveryState {
 impl Delivery {
     pub(crate) fn new(
         py: Python<'_>,
-        bridge: Bridge,
         event: DurableEvent<Lazy<JsonTree>>,
         kind: &Kind,
         outcome: oneshot::Sender<Outcome>,
     ) -> PyResult<Self> {
         let DurableEvent { id, event, failures, .. } = event;
         let event = event_to_python(py, event, kind)?;
-        Ok(Self { bridge, id, event, failures, state: Mutex::new(DeliveryState::Open(outcome)) })
+        Ok(Self { id, event, failures, state: ProcessBound::new(Mutex::new(DeliveryState::Open(outcome))) })
     }
 }
 
@@ -53,8 +51,7 @@ impl Delivery {
 impl Delivery {
     /// Acknowledges the event. Returns false if the delivery has ended, so that the event is delivered again.
     fn ack(&self, py: Python<'_>) -> PyResult<bool> {
-        self.bridge.check_process(py)?;
-        let mut state = self.state.lock();
+        let mut state = self.state.get(py)?.lock();
         *state = match std::mem::replace(&mut *state, DeliveryState::Ended) {
             // The send fails after the timeout of the delivery, and after the end of its informer.
             DeliveryState::Open(outcome) => match outcome.send(Ok(())) {
@@ -69,8 +66,7 @@ impl Delivery {
     /// Ends the delivery without an acknowledgement. The event is delivered again after a backoff.
     #[pyo3(signature = (reason="the handler failed"))]
     fn fail(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
-        self.bridge.check_process(py)?;
-        let mut state = self.state.lock();
+        let mut state = self.state.get(py)?.lock();
         *state = match std::mem::replace(&mut *state, DeliveryState::Ended) {
             DeliveryState::Open(outcome) => {
                 // The delivery may have ended by its timeout, which has the same effect.
@@ -86,14 +82,5 @@ impl Delivery {
         let event = self.event.bind(py);
         let (class, key) = (event.get_type().name()?, event.getattr("key")?);
         Ok(format!("<Delivery {} of {class} {key}>", self.id))
-    }
-}
-
-impl Drop for Delivery {
-    fn drop(&mut self) {
-        if !self.bridge.is_own_process() {
-            // In a forked child the sender would wake a task of a thread that does not exist there.
-            std::mem::forget(std::mem::replace(self.state.get_mut(), DeliveryState::Ended));
-        }
     }
 }

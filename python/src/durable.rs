@@ -17,6 +17,7 @@ use crate::delivery::{Delivery, Outcome};
 use crate::errors::{self, python_class};
 use crate::finalization;
 use crate::object::Kind;
+use crate::process::ProcessBound;
 use crate::stream::seconds_to_duration;
 use crate::tree::JsonTree;
 use crate::watching::{InformerHandle, InformerReader, RunningInformer};
@@ -40,6 +41,10 @@ pub(crate) struct DurableSettings {
 #[pyclass(frozen, module = "steadfast_kube._native")]
 pub(crate) struct DeliveryStream {
     bridge: Bridge,
+    handler: ProcessBound<DurableHandler>,
+}
+
+struct DurableHandler {
     informer_handle: Arc<InformerHandle>,
     queue: Arc<DeliveryQueue>,
 }
@@ -208,7 +213,7 @@ impl DeliveryStream {
         let queue = Arc::new(DeliveryQueue { settings, state: Mutex::default(), changed: Notify::new() });
         let weak: std::sync::Weak<dyn InformerReader> = Arc::downgrade(&(queue.clone() as Arc<dyn InformerReader>));
         informer_handle.add_reader(weak);
-        let stream = Self { bridge, informer_handle, queue };
+        let stream = Self { bridge, handler: ProcessBound::new(DurableHandler { informer_handle, queue }) };
         stream.register_if_running(py)?;
         Ok(stream)
     }
@@ -219,10 +224,12 @@ impl DeliveryStream {
 
     /// Registers the handler if the informer has started, and returns a part of the state.
     fn with_state<T: Send>(&self, py: Python<'_>, read: impl FnOnce(&mut QueueState) -> T + Send) -> PyResult<T> {
+        let DurableHandler { informer_handle, queue } = self.handler.get(py)?;
+        let runtime = self.bridge.handle(py)?;
         let result = finalization::detach(py, || {
-            let _runtime = self.bridge.handle().enter();
-            self.queue.register_if_running(&self.informer_handle)?;
-            Ok(read(&mut self.queue.state.lock()))
+            let _runtime = runtime.enter();
+            queue.register_if_running(informer_handle)?;
+            Ok(read(&mut queue.state.lock()))
         });
         result.map_err(|error| handler_error(py, &error))
     }
@@ -233,10 +240,10 @@ impl DeliveryStream {
         py: Python<'_>,
         read: impl FnOnce(&DurableRegistration<JsonTree>) -> T + Send,
     ) -> PyResult<Option<T>> {
-        self.bridge.check_process(py)?;
+        let queue = &self.handler.get(py)?.queue;
         Ok(finalization::detach(py, || {
-            self.queue.close_if_dropped();
-            self.queue.state.lock().registration.as_ref().map(|(registration, _)| read(registration))
+            queue.close_if_dropped();
+            queue.state.lock().registration.as_ref().map(|(registration, _)| read(registration))
         }))
     }
 }
@@ -245,7 +252,6 @@ impl DeliveryStream {
 impl DeliveryStream {
     /// Returns the next delivery if one is queued.
     fn take(&self, py: Python<'_>) -> PyResult<Option<Delivery>> {
-        self.bridge.check_process(py)?;
         let next = self.with_state(py, |state| {
             let kind = state.registration.as_ref().map(|(_, kind)| kind.clone());
             state.deliveries.pop_front().zip(kind)
@@ -253,13 +259,14 @@ impl DeliveryStream {
         let Some((QueuedDelivery { event, read, outcome }, kind)) = next else { return Ok(None) };
         // The call waits for this notification as long as the delivery is queued.
         let _ = read.send(());
-        Delivery::new(py, self.bridge.clone(), event, &kind, outcome).map(Some)
+        Delivery::new(py, event, &kind, outcome).map(Some)
     }
 
     /// Waits until a delivery is queued, and returns true; or returns false after the end or the timeout.
     #[pyo3(signature = (timeout=None, blocking=false))]
     fn ready(&self, py: Python<'_>, timeout: Option<f64>, blocking: bool) -> PyResult<Py<PyAny>> {
-        let (informer_handle, queue) = (self.informer_handle.clone(), self.queue.clone());
+        let DurableHandler { informer_handle, queue } = self.handler.get(py)?;
+        let (informer_handle, queue) = (informer_handle.clone(), queue.clone());
         let work = async move {
             let has_delivery = async {
                 let (mut progress, mut handler_drops) = (informer_handle.progress(), informer_handle.handler_drops());
@@ -297,11 +304,12 @@ impl DeliveryStream {
 
     /// True after the end of the informer, of the handler or of the stream.
     #[getter]
-    fn ended(&self, py: Python<'_>) -> bool {
-        finalization::detach(py, || {
-            self.queue.close_if_dropped();
-            self.queue.state.lock().has_ended
-        })
+    fn ended(&self, py: Python<'_>) -> PyResult<bool> {
+        let queue = &self.handler.get(py)?.queue;
+        Ok(finalization::detach(py, || {
+            queue.close_if_dropped();
+            queue.state.lock().has_ended
+        }))
     }
 
     /// Counters of the handler; `None` before the informer has started and after the end.
@@ -321,20 +329,17 @@ impl DeliveryStream {
 
     /// Ends the stream, also for a caller that waits in `ready`. Pending deliveries stay stored.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.bridge.check_process(py)?;
-        finalization::detach(py, || self.queue.close());
+        let queue = &self.handler.get(py)?.queue;
+        finalization::detach(py, || queue.close());
         Ok(())
     }
 }
 
 impl Drop for DeliveryStream {
     fn drop(&mut self) {
-        if self.bridge.is_own_process() {
+        if let Some(handler) = self.handler.get_own() {
             // The registration would otherwise keep the name, and the informer would keep running.
-            self.queue.close();
-        } else {
-            // A forked child must not wait for locks of threads that it does not have. The value is leaked.
-            std::mem::forget(self.queue.clone());
+            handler.queue.close();
         }
     }
 }

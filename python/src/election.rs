@@ -8,20 +8,21 @@ use steadfast_controller::{Leader, LeaderElection};
 
 use crate::bridge::Bridge;
 use crate::client::{ApiRequest, response};
+use crate::process::ProcessBound;
 use crate::stream::seconds_to_duration;
 
 /// Candidate for a lease.
 #[pyclass(frozen, module = "steadfast_kube._native")]
 pub(crate) struct Election {
     bridge: Bridge,
-    pub(crate) election: LeaderElection,
+    election: ProcessBound<LeaderElection>,
 }
 
 /// One term as the leader.
 #[pyclass(frozen, module = "steadfast_kube._native")]
 pub(crate) struct Term {
     bridge: Bridge,
-    leader: Leader,
+    leader: ProcessBound<Leader>,
 }
 
 /// Settings of a candidate. `None` keeps the library's default.
@@ -46,7 +47,16 @@ impl Election {
             builder = builder.identity(identity);
         }
         let election = builder.start().map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok(Self { bridge, election })
+        Ok(Self { bridge, election: ProcessBound::new(election) })
+    }
+
+    /// Returns the candidate of the library.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error in a forked child.
+    pub(crate) fn library(&self, py: Python<'_>) -> PyResult<&LeaderElection> {
+        self.election.get(py)
     }
 }
 
@@ -54,34 +64,34 @@ impl Election {
 impl Election {
     /// Identity in the lease.
     #[getter]
-    fn identity(&self) -> &str {
-        self.election.identity()
+    fn identity(&self, py: Python<'_>) -> PyResult<&str> {
+        Ok(self.election.get(py)?.identity())
     }
 
     #[getter]
-    fn is_leader(&self) -> bool {
-        self.election.is_leader()
+    fn is_leader(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.election.get(py)?.is_leader())
     }
 
     /// Last known holder of the lease.
     #[getter]
-    fn holder(&self) -> Option<String> {
-        self.election.holder()
+    fn holder(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        Ok(self.election.get(py)?.holder())
     }
 
     /// Last error of a request for the lease; `None` after a success.
     #[getter]
-    fn lease_error(&self) -> Option<String> {
-        self.election.lease_error().map(|lease_error| lease_error.to_string())
+    fn lease_error(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        Ok(self.election.get(py)?.lease_error().map(|lease_error| lease_error.to_string()))
     }
 
     /// Waits until this candidate leads. Returns `None` after the stop.
     #[pyo3(signature = (blocking=false))]
     fn until_leader(&self, py: Python<'_>, blocking: bool) -> PyResult<Py<PyAny>> {
-        let (election, bridge) = (self.election.clone(), self.bridge.clone());
+        let (election, bridge) = (self.election.get(py)?.clone(), self.bridge.clone());
         let work = async move { election.until_leader().await };
         self.bridge.run(py, blocking, work, |py, leader| match leader {
-            Some(leader) => Term { bridge, leader }.into_py_any(py),
+            Some(leader) => Term { bridge, leader: ProcessBound::new(leader) }.into_py_any(py),
             None => Ok(py.None()),
         })
     }
@@ -89,7 +99,7 @@ impl Election {
     /// Releases the lease if this candidate holds it, and returns true after a release.
     #[pyo3(signature = (blocking=false))]
     fn stop(&self, py: Python<'_>, blocking: bool) -> PyResult<Py<PyAny>> {
-        let election = self.election.clone();
+        let election = self.election.get(py)?.clone();
         let work = async move { election.stop().await };
         self.bridge.run(py, blocking, work, |py, released| released.into_py_any(py))
     }
@@ -98,25 +108,25 @@ impl Election {
 #[pymethods]
 impl Term {
     #[getter]
-    fn is_leader(&self) -> bool {
-        self.leader.is_leader()
+    fn is_leader(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.leader.get(py)?.is_leader())
     }
 
     /// Remaining seconds of the term without a further renewal.
     #[getter]
-    fn remaining(&self) -> f64 {
-        self.leader.remaining().as_secs_f64()
+    fn remaining(&self, py: Python<'_>) -> PyResult<f64> {
+        Ok(self.leader.get(py)?.remaining().as_secs_f64())
     }
 
     #[getter]
-    fn fencing_token(&self) -> u64 {
-        self.leader.fencing_token()
+    fn fencing_token(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.leader.get(py)?.fencing_token())
     }
 
     /// Waits until the term ends.
     #[pyo3(signature = (blocking=false))]
     fn lost(&self, py: Python<'_>, blocking: bool) -> PyResult<Py<PyAny>> {
-        let leader = self.leader.clone();
+        let leader = self.leader.get(py)?.clone();
         let work = async move { leader.lost().await };
         self.bridge.run(py, blocking, work, |py, ()| Ok(py.None()))
     }
@@ -132,7 +142,7 @@ impl Term {
         content_type: String,
         blocking: bool,
     ) -> PyResult<Py<PyAny>> {
-        let client = self.leader.client();
+        let client = self.leader.get(py)?.client();
         let request = ApiRequest { method, path, body, content_type };
         let work = async move { request.send(&client).await };
         self.bridge.run(py, blocking, work, response)

@@ -91,8 +91,8 @@ pub(crate) fn undecodable(py: Python<'_>, key: &ObjectKey, version: &ResourceVer
 
 pub(crate) fn forked(py: Python<'_>, parent: u32) -> PyErr {
     let message = format!(
-        "these informers belong to process {parent}, and process {} was forked from it without their threads; \
-         create the informers after the fork",
+        "this belongs to process {parent}, and process {} was forked from it without its threads; open informers of the \
+         child's own after the fork",
         std::process::id()
     );
     exception!(py, "Forked", (message,))

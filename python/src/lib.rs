@@ -13,6 +13,7 @@ mod finalization;
 mod logs;
 mod object;
 mod path;
+mod process;
 mod reconcile;
 mod recorder;
 mod server;

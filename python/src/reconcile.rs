@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::bridge::Bridge;
 use crate::client::{ApiRequest, RequestError, response};
 use crate::object::{Cached, Kind, Object};
+use crate::process::ProcessBound;
 use crate::stream::seconds_to_duration;
 use crate::watching::RunningInformer;
 
@@ -41,7 +42,7 @@ impl Message {
         match self {
             Self::Call(mut pending) => {
                 let object = pending.object.take().map(|object| Py::new(py, Object::new(object, pending.kind.clone())));
-                let call = Call { bridge, object: object.transpose()?, pending };
+                let call = Call { bridge, object: object.transpose()?, pending: ProcessBound::new(pending) };
                 ("call", call.into_py_any(py)?).into_py_any(py)
             }
             Self::Cancel(id) => ("cancel", id).into_py_any(py),
@@ -203,29 +204,29 @@ pub(crate) struct Call {
     bridge: Bridge,
     /// State of the object at the start, decoded at most once.
     object: Option<Py<Object>>,
-    pending: PendingCall,
+    pending: ProcessBound<PendingCall>,
 }
 
 #[pymethods]
 impl Call {
     #[getter]
-    fn id(&self) -> u64 {
-        self.pending.id
+    fn id(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.pending.get(py)?.id)
     }
 
     #[getter]
-    fn key(&self) -> String {
-        self.pending.key.to_string()
+    fn key(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.pending.get(py)?.key.to_string())
     }
 
     #[getter]
-    fn namespace(&self) -> Option<&str> {
-        self.pending.key.namespace()
+    fn namespace(&self, py: Python<'_>) -> PyResult<Option<&str>> {
+        Ok(self.pending.get(py)?.key.namespace())
     }
 
     #[getter]
-    fn name(&self) -> &str {
-        self.pending.key.name()
+    fn name(&self, py: Python<'_>) -> PyResult<&str> {
+        Ok(self.pending.get(py)?.key.name())
     }
 
     /// State of the object at the start; `None` after its deletion.
@@ -236,28 +237,29 @@ impl Call {
 
     /// True if the object is being deleted and its finalizer is removed after this call.
     #[getter]
-    fn cleanup(&self) -> bool {
-        self.pending.cleanup
+    fn cleanup(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.pending.get(py)?.cleanup)
     }
 
     /// Fencing token of the leader's term.
     #[getter]
-    fn fencing_token(&self) -> Option<u64> {
-        self.pending.fencing_token
+    fn fencing_token(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        Ok(self.pending.get(py)?.fencing_token)
     }
 
     /// Ends the reconcile: with an error, with a delay until the next one in seconds, or until a change.
     #[pyo3(signature = (requeue_after=None, error=None))]
-    fn finish(&self, requeue_after: Option<f64>, error: Option<String>) {
+    fn finish(&self, py: Python<'_>, requeue_after: Option<f64>, error: Option<String>) -> PyResult<()> {
         let outcome = match (error, requeue_after) {
             (Some(error), _) => Err(ReconcileError(error)),
             (None, Some(seconds)) => Ok(Action::requeue(seconds_to_duration(seconds))),
             (None, None) => Ok(Action::await_change()),
         };
-        if let Some(sender) = self.pending.outcome_sender.lock().take() {
+        if let Some(sender) = self.pending.get(py)?.outcome_sender.lock().take() {
             // The reconcile may have timed out.
             drop(sender.send(outcome));
         }
+        Ok(())
     }
 
     /// Sends a request that belongs to this reconcile.
@@ -269,11 +271,12 @@ impl Call {
         body: Vec<u8>,
         content_type: String,
     ) -> PyResult<Py<PyAny>> {
+        let pending = self.pending.get(py)?;
         let (response_sender, response_receiver) = oneshot::channel();
         let description = format!("{method} {path}");
         let request = ApiRequest { method, path, body, content_type };
-        let was_sent = self.pending.requests.send(PendingRequest { request, response_sender }).is_ok();
-        let key = self.pending.key.to_string();
+        let was_sent = pending.requests.send(PendingRequest { request, response_sender }).is_ok();
+        let key = pending.key.to_string();
         let work = async move {
             match response_receiver.await {
                 Ok(result) if was_sent => result,

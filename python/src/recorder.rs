@@ -8,20 +8,21 @@ use steadfast::Connection;
 use steadfast_controller::{EventDraft, EventRecorder};
 
 use crate::bridge::Bridge;
+use crate::process::ProcessBound;
 use crate::stream::seconds_to_duration;
 
 /// Recorder of events, which sends them in the background.
 #[pyclass(frozen, module = "steadfast_kube._native")]
 pub(crate) struct Recorder {
     bridge: Bridge,
-    recorder: EventRecorder,
+    recorder: ProcessBound<EventRecorder>,
 }
 
 impl Recorder {
     pub(crate) fn start(bridge: Bridge, connection: &Connection, controller: String) -> PyResult<Self> {
         let recorder =
             EventRecorder::new(connection, controller).map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok(Self { bridge, recorder })
+        Ok(Self { bridge, recorder: ProcessBound::new(recorder) })
     }
 }
 
@@ -31,6 +32,7 @@ impl Recorder {
     #[allow(clippy::too_many_arguments, reason = "the Python part passes all fields in one call")]
     fn publish(
         &self,
+        py: Python<'_>,
         api_version: String,
         kind: String,
         namespace: Option<String>,
@@ -40,7 +42,7 @@ impl Recorder {
         reason: String,
         action: String,
         note: String,
-    ) {
+    ) -> PyResult<()> {
         let object = ObjectReference {
             api_version: Some(api_version),
             kind: Some(kind),
@@ -50,12 +52,13 @@ impl Recorder {
             ..ObjectReference::default()
         };
         let draft = if warning { EventDraft::warning(reason, action) } else { EventDraft::normal(reason, action) };
-        self.recorder.publish(&object, draft.note(note));
+        self.recorder.get(py)?.publish(&object, draft.note(note));
+        Ok(())
     }
 
     /// Sends the recorded events, for at most `timeout` seconds. Returns the error of unsent events.
     fn stop(&self, py: Python<'_>, timeout: f64) -> PyResult<Py<PyAny>> {
-        let recorder = self.recorder.clone();
+        let recorder = self.recorder.get(py)?.clone();
         let work =
             async move { recorder.stop(seconds_to_duration(timeout)).await.err().map(|error| error.to_string()) };
         self.bridge.run(py, false, work, |py, error| error.into_py_any(py))

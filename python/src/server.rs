@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::finalization;
 use crate::object::json_of;
+use crate::process::ProcessBound;
 use crate::stream::seconds_to_duration;
 
 /// Nesting depth beyond the limit of decoders. Fields of a wrong type would not suffice: objects have no fixed fields
@@ -35,7 +36,9 @@ const CHURN_PAUSE: Duration = Duration::from_millis(1);
 /// Embedded API server on a thread of its own.
 #[pyclass(frozen, module = "steadfast_kube._native")]
 pub(crate) struct Server {
-    running: Mutex<Option<RunningServer>>,
+    running: ProcessBound<Mutex<Option<RunningServer>>>,
+    /// URL and kubeconfig of each replica, which a forked child can use too.
+    addresses: Vec<(String, String)>,
 }
 
 struct RunningServer {
@@ -85,13 +88,16 @@ impl Server {
         let (server, handle) = finalization::detach(py, move || start_receiver.recv())
             .unwrap_or_else(|_| Err("its thread has ended".to_owned()))
             .map_err(|error| PyRuntimeError::new_err(format!("cannot start the embedded server: {error}")))?;
-        Ok(Self { running: Mutex::new(Some(RunningServer { server, handle, _stop: stop_sender, thread })) })
+        let addresses = (0..replicas).map(|replica| (server.url(replica), server.kubeconfig_of(replica))).collect();
+        let running = RunningServer { server, handle, _stop: stop_sender, thread };
+        Ok(Self { running: ProcessBound::new(Mutex::new(Some(running))), addresses })
     }
 
     /// Stops the server and waits for its thread.
-    fn close(&self, py: Python<'_>) {
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let running = self.running.get(py)?;
         finalization::detach(py, || {
-            let running = self.running.lock().take();
+            let running = running.lock().take();
             if let Some(RunningServer { server, handle, _stop: stop, thread }) = running {
                 let guard = handle.enter();
                 server.stop();
@@ -100,14 +106,15 @@ impl Server {
                 drop(thread.join());
             }
         });
+        Ok(())
     }
 
-    fn url(&self, py: Python<'_>, replica: usize) -> PyResult<String> {
-        self.with_server(py, move |server| Ok(server.url(check_replica(server, replica)?)))
+    fn url(&self, replica: usize) -> PyResult<&str> {
+        Ok(&self.address(replica)?.0)
     }
 
-    fn kubeconfig(&self, py: Python<'_>, replica: usize) -> PyResult<String> {
-        self.with_server(py, move |server| Ok(server.kubeconfig_of(check_replica(server, replica)?)))
+    fn kubeconfig(&self, replica: usize) -> PyResult<&str> {
+        Ok(&self.address(replica)?.1)
     }
 
     fn create(&self, py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<String> {
@@ -338,14 +345,19 @@ impl Server {
 }
 
 impl Server {
+    fn address(&self, replica: usize) -> PyResult<&(String, String)> {
+        self.addresses.get(replica).ok_or_else(|| unknown_replica(replica, self.addresses.len()))
+    }
+
     /// Calls `action` in the runtime of the server, without the GIL.
     fn with_server<T: Send>(
         &self,
         py: Python<'_>,
         action: impl FnOnce(&ApiServer) -> PyResult<T> + Send,
     ) -> PyResult<T> {
+        let running = self.running.get(py)?;
         finalization::detach(py, || {
-            let running = self.running.lock();
+            let running = running.lock();
             let Some(running) = &*running else {
                 return Err(PyRuntimeError::new_err("the server has been closed"));
             };
@@ -370,7 +382,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         // Does not wait for the thread, which ends on its own.
-        if let Some(running) = self.running.get_mut().take() {
+        if let Some(running) = self.running.take_own().and_then(Mutex::into_inner) {
             let guard = running.handle.enter();
             running.server.stop();
             drop(guard);
@@ -406,7 +418,11 @@ fn check_replica(server: &ApiServer, replica: usize) -> PyResult<usize> {
     if replica < server.replicas() {
         return Ok(replica);
     }
-    Err(PyValueError::new_err(format!("no replica {replica}: the number of replicas is {}", server.replicas())))
+    Err(unknown_replica(replica, server.replicas()))
+}
+
+fn unknown_replica(replica: usize, replicas: usize) -> PyErr {
+    PyValueError::new_err(format!("no replica {replica}: the number of replicas is {replicas}"))
 }
 
 fn value(object: &Bound<'_, PyAny>) -> PyResult<Value> {

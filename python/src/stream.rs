@@ -17,6 +17,7 @@ use crate::bridge::Bridge;
 use crate::errors::python_class;
 use crate::finalization;
 use crate::object::{Cached, Kind, Object};
+use crate::process::ProcessBound;
 use crate::tree::JsonTree;
 use crate::watching::{InformerHandle, InformerReader, Resource};
 
@@ -27,6 +28,10 @@ use crate::watching::{InformerHandle, InformerReader, Resource};
 #[pyclass(frozen, module = "steadfast_kube._native")]
 pub(crate) struct EventStream {
     bridge: Bridge,
+    subscription: ProcessBound<Subscription>,
+}
+
+struct Subscription {
     informer_handle: Arc<InformerHandle>,
     /// Locked also with the GIL: no holder waits for the GIL.
     state: Arc<Mutex<StreamState>>,
@@ -109,7 +114,8 @@ impl EventStream {
         // The subscription starts now, so that the stream includes all changes after this call. After `add_reader`, so
         // that an end of the informer in between is not missed.
         state.lock().subscribe_if_running(&informer_handle);
-        Self { bridge, informer_handle, state, waiters: Arc::default(), is_closed: watch::Sender::new(false) }
+        let (waiters, is_closed) = (Arc::default(), watch::Sender::new(false));
+        Self { bridge, subscription: ProcessBound::new(Subscription { informer_handle, state, waiters, is_closed }) }
     }
 }
 
@@ -117,12 +123,12 @@ impl EventStream {
 impl EventStream {
     /// Returns the next event if one is queued.
     fn take(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        self.bridge.check_process(py)?;
+        let subscription = self.subscription.get(py)?;
         let next_event = {
-            let mut state = self.state.lock();
-            state.subscribe_if_running(&self.informer_handle);
+            let mut state = subscription.state.lock();
+            state.subscribe_if_running(&subscription.informer_handle);
             // With the waker of `ready`: another waker would replace it, so that no caller in `ready` would be woken.
-            state.poll(&mut Context::from_waker(&Waker::from(self.waiters.clone())));
+            state.poll(&mut Context::from_waker(&Waker::from(subscription.waiters.clone())));
             state.next_event.take()
         };
         next_event.map(|(event, resource)| event_to_python(py, event, &resource.kind)).transpose()
@@ -131,9 +137,9 @@ impl EventStream {
     /// Waits until an event is queued, and returns true; or returns false after the end or the timeout.
     #[pyo3(signature = (timeout=None, blocking=false))]
     fn ready(&self, py: Python<'_>, timeout: Option<f64>, blocking: bool) -> PyResult<Py<PyAny>> {
-        let (informer_handle, state, mut is_closed) =
-            (self.informer_handle.clone(), self.state.clone(), self.is_closed.subscribe());
-        let (handle_for_end, waiters) = (self.informer_handle.clone(), self.waiters.clone());
+        let Subscription { informer_handle, state, waiters, is_closed } = self.subscription.get(py)?;
+        let (informer_handle, state, mut is_closed) = (informer_handle.clone(), state.clone(), is_closed.subscribe());
+        let (handle_for_end, waiters) = (informer_handle.clone(), waiters.clone());
         let has_event = async move {
             if informer_handle.until_running().await.is_none() {
                 state.lock().close();
@@ -174,16 +180,18 @@ impl EventStream {
 
     /// True after the informer or the stream has ended and all events were taken.
     #[getter]
-    fn ended(&self) -> bool {
-        let state = self.state.lock();
-        state.has_ended && state.next_event.is_none()
+    fn ended(&self, py: Python<'_>) -> PyResult<bool> {
+        let state = self.subscription.get(py)?.state.lock();
+        Ok(state.has_ended && state.next_event.is_none())
     }
 
     /// Ends the stream, also for a caller that waits in `ready`.
-    fn close(&self, py: Python<'_>) {
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let subscription = self.subscription.get(py)?;
         // Dropping the stream takes locks of the library, whose holders never wait for the GIL.
-        finalization::detach(py, || self.state.lock().close());
-        self.is_closed.send_replace(true);
+        finalization::detach(py, || subscription.state.lock().close());
+        subscription.is_closed.send_replace(true);
+        Ok(())
     }
 }
 

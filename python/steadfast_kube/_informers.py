@@ -16,7 +16,7 @@ from ._durable import DEFAULT_ACK_TIMEOUT, DEFAULT_CONCURRENCY, Deliveries, open
 from ._election import LeaderElection
 from ._keys import Key, Labels, index_paths, key_text, selector_text
 from ._native import Cache, Cluster, EventStream, Object
-from ._types import DurableStats, Event, Freshness, NotSynced, Stopped, StoppedError
+from ._types import DurableStats, Event, Forked, Freshness, NotSynced, Stopped, StoppedError
 from ._written import WrittenObject, written_object
 
 __all__ = ["Events", "Informer", "Informers", "ReadOnlyInformer"]
@@ -140,7 +140,10 @@ class ReadOnlyInformer(Mapping[str, Object]):
         self._cache.stop()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}: {self.freshness}>"
+        try:
+            return f"<{type(self).__name__} {self.name}: {self.freshness}>"
+        except Forked as error:
+            return f"<{type(self).__name__}: {error}>"
 
 
 # The views of `Mapping` would read the objects one by one, while the cache changes.

@@ -109,6 +109,7 @@ class Delivery:
         Returns true if the event is acknowledged, also in a repeated call.
         Returns false if the delivery has ended: by `fail`, by its timeout or by the end of the informer. The event is
         then delivered again.
+        After `drop_durable`, neither result has a meaning: the handler has no events any more.
         """
 
     def fail(self, reason: str = ...) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -63,29 +64,47 @@ def test_forked_child_is_told(server: Server) -> None:
         pods = informers.watch("pods")
         pods.synced(timeout=PATIENCE)
         web = pods["shop/web-0"]
+        events = pods.events(timeout=PATIENCE)
+        next(events)
         child = os.fork()
         if child == 0:
             # The exit status is the result; pytest must not continue in the child.
             status = 1
             try:
-                for use in (lambda: pods["shop/web-0"], lambda: pods.freshness, lambda: informers.watch("pods")):
+                uses: tuple[Callable[[], object], ...] = (
+                    lambda: pods["shop/web-0"],
+                    lambda: pods.freshness,
+                    lambda: pods.memory,
+                    lambda: pods.name,
+                    lambda: informers.watch("pods"),
+                    lambda: server.requests(),
+                    lambda: next(events),
+                    events.close,
+                    server.close,
+                )
+                for use in uses:
                     try:
                         use()
                     except steadfast.Forked as error:
                         assert str(os.getppid()) in str(error)
                     else:
                         os._exit(2)
+                assert str(os.getppid()) in repr(pods)
                 # Objects need no threads, and a child can have informers of its own.
                 assert web.spec.nodeName == "n1"
                 with blocking.Informers(url=server.url) as own:
                     again = own.watch("pods")
                     again.synced(timeout=PATIENCE)
                     assert list(again) == ["shop/web-0"]
+                del use, uses, events, pods
+                gc.collect()
                 status = 0
             finally:
                 os._exit(status)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert pods["shop/web-0"] == web
+        server.create(pod("web-1"))
+        assert next(events).key == "shop/web-1"
 
 
 def test_signal_ends_a_blocking_wait(server: Server) -> None:
