@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -59,6 +59,8 @@ pub(super) struct TransportConnection {
     responsive: watch::Sender<bool>,
     /// Time of the last response data in nanoseconds.
     last_response: AtomicU64,
+    /// True after the head of the first response.
+    has_responded: AtomicBool,
     faults: FaultInjection,
     server: String,
     /// Environment of the connection's tasks, on its own runtime.
@@ -70,6 +72,8 @@ struct Shared {
     state: ConnectionState,
     peer: String,
     protocol: Option<Protocol>,
+    /// Time of the end of the dial; `None` before.
+    established_at: Option<Instant>,
     /// Empty during the single request of an HTTP/1.1 connection, and permanently once no request may be sent.
     sender: Option<RequestSender>,
     streams: usize,
@@ -110,10 +114,12 @@ impl TransportConnection {
             leave: watch::Sender::new(false),
             responsive: watch::Sender::new(true),
             last_response: AtomicU64::new(nanos(dialled_at)),
+            has_responded: AtomicBool::new(false),
             shared: Mutex::new(Shared {
                 state: ConnectionState::Connecting,
                 peer: server.clone(),
                 protocol: None,
+                established_at: None,
                 sender: None,
                 streams: 0,
                 requests: 0,
@@ -162,6 +168,7 @@ impl TransportConnection {
         shared.state = shared.state.after(Signal::Established);
         shared.peer = peer;
         shared.protocol = Some(protocol);
+        shared.established_at = Some(now);
         shared.unused_since = Some(now);
         if shared.state.accepts() {
             shared.sender = Some(sender);
@@ -235,6 +242,22 @@ impl TransportConnection {
     /// Returns a receiver that is true if users of this connection should resume on another connection.
     pub(super) fn leave_signal(&self) -> watch::Receiver<bool> {
         self.leave.subscribe()
+    }
+
+    /// Records the arrival of a response head.
+    pub(super) fn record_response(&self) {
+        self.has_responded.store(true, Ordering::Relaxed);
+        self.record_response_data();
+    }
+
+    /// Returns true if the connection has delivered a response.
+    pub(super) fn has_responded(&self) -> bool {
+        self.has_responded.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if the connection was open before `time`.
+    pub(super) fn was_open_before(&self, time: Instant) -> bool {
+        self.lock().established_at.is_some_and(|established_at| established_at < time)
     }
 
     /// Records the arrival of response data.

@@ -189,7 +189,7 @@ impl Pool {
                 sent = sent => match sent {
                     Ok(mut response) => {
                         response.extensions_mut().insert(CarryingConnection(connection.id));
-                        connection.record_response_data();
+                        connection.record_response();
                         return Ok(response);
                     }
                     Err(failure) => failure,
@@ -208,13 +208,13 @@ impl Pool {
             if attempt == MAX_ATTEMPTS && matches!(retry_safety, RetrySafety::Safe | RetrySafety::Unsent) {
                 return Err(error.refused(self.server(), attempt));
             }
-            let had_requests = connection.report().requests > 1;
             let may_retry = match retry_safety {
                 RetrySafety::Safe => true,
                 // A server that closes each new connection needs backoff. Otherwise, each request would open several.
-                RetrySafety::Unsent => had_requests || connection.dialled_at < started_at,
+                // The number of requests proves nothing: the first requests of an HTTP/2 connection run concurrently.
+                RetrySafety::Unsent => connection.has_responded() || connection.was_open_before(started_at),
                 // A server may close an idle connection just as a request is sent. Only this race is retried.
-                RetrySafety::BeforeHead => is_safe_method && attempt < MAX_ATTEMPTS && had_requests,
+                RetrySafety::BeforeHead => is_safe_method && attempt < MAX_ATTEMPTS && connection.has_responded(),
                 RetrySafety::Never => false,
             };
             next_request = request_copy.filter(|_| may_retry);

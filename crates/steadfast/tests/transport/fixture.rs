@@ -206,7 +206,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedSocket<S> {
 }
 
 /// Returns true if `bytes` contain an HTTP/2 HEADERS frame or an HTTP/1.1 request line, unlike a connection close.
-fn contains_request(mut bytes: &[u8]) -> bool {
+pub(crate) fn contains_request(mut bytes: &[u8]) -> bool {
     if bytes.starts_with(b"GET ") || bytes.starts_with(b"POST ") {
         return true;
     }
