@@ -31,12 +31,20 @@ pub(super) struct Table {
     filter: Filter,
     /// Rows on which a new filter or order was not evaluated yet.
     unevaluated: Vec<RowKey>,
-    /// Row to select after its evaluation.
-    pending_selection: Option<RowKey>,
-    /// Position of the selected row; `None` selects the first row.
-    cursor: Option<Position>,
+    selection: Selection,
     /// Number of rows above the selected row in the window.
     rows_above: usize,
+}
+
+/// Selected row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Selection {
+    /// The first row, also if another row becomes the first.
+    First,
+    /// The row at this position, or else a neighbour.
+    At(Position),
+    /// The row of this key, after its evaluation. Until then, the first row.
+    Pending(RowKey),
 }
 
 struct StoredRow {
@@ -115,8 +123,7 @@ impl Table {
             sort: Sort::default(),
             filter: Filter::All,
             unevaluated: Vec::new(),
-            pending_selection: None,
-            cursor: None,
+            selection: Selection::First,
             rows_above: 0,
         }
     }
@@ -152,8 +159,10 @@ impl Table {
 
     /// Returns the key of the selected row.
     pub(super) fn selected(&self) -> Option<RowKey> {
-        let at_cursor = || self.resolved_cursor().map(|position| position.key.clone());
-        self.pending_selection.clone().or_else(at_cursor)
+        match &self.selection {
+            Selection::Pending(key) => Some(key.clone()),
+            Selection::First | Selection::At(_) => self.resolved_cursor().map(|position| position.key.clone()),
+        }
     }
 
     /// Adds or replaces a row. `change` is absent for rows of the initial list.
@@ -171,8 +180,8 @@ impl Table {
             }
             self.order.remove(old_position);
             // The cursor stays on its row if the row moves.
-            if is_shown && self.cursor.as_ref() == Some(old_position) {
-                self.cursor = Some(position.clone());
+            if is_shown && matches!(&self.selection, Selection::At(cursor) if cursor == old_position) {
+                self.selection = Selection::At(position.clone());
             }
         }
         if is_shown {
@@ -193,19 +202,22 @@ impl Table {
     /// Orders the rows by another column or direction. The selected row remains selected. If many objects must be decoded
     /// for this order, the rows appear while [`evaluate`](Self::evaluate) runs.
     pub(super) fn set_sort(&mut self, sort: Sort) {
-        let has_selection = self.pending_selection.is_some() || self.cursor.is_some();
-        let selected = has_selection.then(|| self.selected()).flatten();
+        let selected = if self.selection == Selection::First { None } else { self.selected() };
         self.sort = sort;
         if self.column_order(sort).needs_content() && !self.compute_few_contents() {
             self.restart_evaluation();
-            self.pending_selection = selected;
+            self.selection = selected.map_or(Selection::First, Selection::Pending);
             return;
         }
         let shown = self.rows.values().filter(|stored| stored.is_shown);
         self.order = shown.map(|stored| self.position(&stored.row)).collect();
-        let selected_row = selected.as_ref().and_then(|key| self.rows.get(key)).filter(|stored| stored.is_shown);
-        self.cursor = selected_row.map(|stored| self.position(&stored.row));
-        self.pending_selection = selected.filter(|_| self.cursor.is_none());
+        self.selection = match selected {
+            None => Selection::First,
+            Some(key) => match self.rows.get(&key).filter(|stored| stored.is_shown) {
+                Some(stored) => Selection::At(self.position(&stored.row)),
+                None => Selection::Pending(key),
+            },
+        };
     }
 
     /// Replaces the filter. The rows appear while [`evaluate`](Self::evaluate) runs.
@@ -219,8 +231,7 @@ impl Table {
         self.order.clear();
         self.unevaluated = self.rows.keys().cloned().collect();
         self.rows.values_mut().for_each(|stored| stored.is_shown = false);
-        self.pending_selection = None;
-        self.cursor = None;
+        self.selection = Selection::First;
         self.rows_above = 0;
     }
 
@@ -243,9 +254,9 @@ impl Table {
             }
         }
         let is_complete = self.unevaluated.is_empty();
-        if is_complete {
+        if is_complete && matches!(self.selection, Selection::Pending(_)) {
             // The row no longer exists.
-            self.pending_selection = None;
+            self.selection = Selection::First;
         }
         !is_complete
     }
@@ -253,9 +264,8 @@ impl Table {
     /// Selects the row of `key` if it is the pending selection, and ends the wait for it. `position` is absent if the row is
     /// not shown.
     fn resolve_pending_selection(&mut self, key: &RowKey, position: Option<&Position>) {
-        if self.pending_selection.as_ref() == Some(key) {
-            self.pending_selection = None;
-            self.cursor = position.cloned();
+        if matches!(&self.selection, Selection::Pending(pending) if pending == key) {
+            self.selection = position.cloned().map_or(Selection::First, Selection::At);
         }
     }
 
@@ -297,28 +307,25 @@ impl Table {
     /// Moves the cursor by a number of rows, in a window of `height` rows.
     pub(super) fn move_cursor(&mut self, rows: isize, height: usize) {
         let Some(start) = self.resolved_cursor().cloned() else { return };
-        self.pending_selection = None;
         let neighbours =
             if rows < 0 { self.before(&start, rows.unsigned_abs()) } else { self.after(&start, rows.unsigned_abs()) };
         let (moved, target) = (neighbours.len(), neighbours.last().map(|position| (*position).clone()));
         self.rows_above =
             if rows < 0 { self.rows_above.saturating_sub(moved) } else { self.rows_above.saturating_add(moved) };
         self.rows_above = self.rows_above.min(height.saturating_sub(1));
-        self.cursor = Some(target.unwrap_or(start));
+        self.selection = Selection::At(target.unwrap_or(start));
     }
 
     /// Selects the first row, and follows it.
     pub(super) fn move_to_start(&mut self) {
-        self.pending_selection = None;
-        self.cursor = None;
+        self.selection = Selection::First;
         self.rows_above = 0;
     }
 
     /// Selects the last row, in a window of `height` rows.
     pub(super) fn move_to_end(&mut self, height: usize) {
-        self.pending_selection = None;
         let last = if self.sort.is_descending { self.order.first() } else { self.order.last() };
-        self.cursor = last.cloned();
+        self.selection = last.cloned().map_or(Selection::First, Selection::At);
         self.rows_above = height.saturating_sub(1);
     }
 
@@ -344,7 +351,7 @@ impl Table {
     /// Returns the position of the selected row: the row at or after the cursor, or else before it.
     fn resolved_cursor(&self) -> Option<&Position> {
         let first = if self.sort.is_descending { self.order.last() } else { self.order.first() };
-        let Some(cursor) = &self.cursor else { return first };
+        let Selection::At(cursor) = &self.selection else { return first };
         self.order.get(cursor).or_else(|| self.after(cursor, 1).pop()).or_else(|| self.before(cursor, 1).pop())
     }
 
