@@ -67,12 +67,14 @@ struct Repairs {
     gaps: AtomicU64,
     /// True from the start of a relist after a gap until its end.
     is_repairing: AtomicBool,
+    /// True if the current or last relist started because the version of the cache had expired.
+    is_after_expiry: AtomicBool,
     /// True from the first complete list until its watch is opened or fails. This watch does not count as a reconnect.
     is_first_watch: AtomicBool,
     /// True while lists replace the watch.
     is_polling: AtomicBool,
     /// True after a relist that counted as a gap, until the watch is known to work. If lists replace the watch instead,
-    /// the relist was the first of these lists.
+    /// the relist was the first of these lists. Always false after an expiry, which is a gap in any case.
     may_be_poll: AtomicBool,
 }
 
@@ -99,19 +101,28 @@ impl Repairs {
                 }
             }
             // A poll does not repair a gap. Only a failed poll is announced as a relist.
-            Diagnostic::Relisting { .. } if !self.is_polling.load(Ordering::Relaxed) => {
-                self.is_repairing.store(true, Ordering::Relaxed);
+            Diagnostic::Relisting { reason } if !self.is_polling.load(Ordering::Relaxed) => {
+                // A repeated relist, for example after an expired page, has the cause of the first.
+                if !self.is_repairing.swap(true, Ordering::Relaxed) {
+                    self.is_after_expiry.store(is_expiry(reason), Ordering::Relaxed);
+                }
                 self.may_be_poll.store(false, Ordering::Relaxed);
             }
             Diagnostic::Relisted { .. } if self.is_repairing.swap(false, Ordering::Relaxed) => {
                 self.gaps.fetch_add(1, Ordering::Relaxed);
-                self.may_be_poll.store(true, Ordering::Relaxed);
+                self.may_be_poll.store(!self.is_after_expiry.load(Ordering::Relaxed), Ordering::Relaxed);
             }
             // The watch works: it reached its regular end.
             Diagnostic::Ended => self.may_be_poll.store(false, Ordering::Relaxed),
             _ => {}
         }
     }
+}
+
+/// Returns whether a relist for this reason follows a response `410`. The response has a code or a reason, or both.
+fn is_expiry(reason: &str) -> bool {
+    let status = reason.strip_prefix("the server responded with ").unwrap_or(reason);
+    matches!(status.split([' ', ':']).next(), Some("410" | "Expired" | "Gone"))
 }
 
 impl StatusBoard {
@@ -351,9 +362,30 @@ mod tests {
         let polling = || Diagnostic::Polling { reason: "500 broken".into(), every: Duration::from_secs(60) };
         assert_eq!(record(&[resumed(), Diagnostic::Ended, resumed()]), (3, 1));
         // A watch that always fails: the list just before polling repairs no gap, but the earlier relist did.
+        let relisting = || Diagnostic::Relisting { reason: "500 broken".into() };
         assert_eq!(record(&[relisting(), relisted(), polling(), relisted()]), (3, 1));
         // The watch fails after it was opened.
         assert_eq!(record(&[resumed(), relisting(), relisted(), resumed(), polling(), relisted()]), (5, 1));
+    }
+
+    #[test]
+    fn relist_after_410_counts_despite_polling() {
+        for reason in ["410 Expired: too old resource version", "Gone", "the server responded with 410: compacted"] {
+            let repairs = Repairs::default();
+            let version = || Some("7".into());
+            for diagnostic in [
+                Diagnostic::Synced { version: version() },
+                Diagnostic::Relisting { reason: reason.into() },
+                // The server rejects watches, and therefore also streamed lists.
+                Diagnostic::FellBackToPages { reason: "403 Forbidden".into() },
+                Diagnostic::Relisted { held: version(), version: version(), fetched: None },
+                Diagnostic::Polling { reason: "403 Forbidden".into(), every: Duration::from_secs(60) },
+                Diagnostic::Relisted { held: version(), version: version(), fetched: None },
+            ] {
+                repairs.record(&diagnostic);
+            }
+            assert_eq!(repairs.gaps.load(Ordering::Relaxed), 1, "{reason}");
+        }
     }
 
     #[test]
