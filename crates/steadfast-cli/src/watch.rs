@@ -302,6 +302,20 @@ impl WatchOutput {
     }
 }
 
+/// Prints the tree after the last resource is synced, and waits for the history, which follows the tree. Without
+/// `--related`, the handlers wait for the history.
+async fn print_tree(related: Related, gate: Option<Gate>, printer: Printer) {
+    // Blocks while the reader is slow.
+    let printing = tokio::task::spawn_blocking(move || related.synced(|line| printer.print_uncounted(line)));
+    if printing.await.is_err() {
+        console::report("error: the tree cannot be printed; please report this as a bug");
+    }
+    // A blocking wait for each resource could occupy all blocking threads. The history could then not be printed.
+    if let Some(gate) = gate {
+        gate.until_open().await;
+    }
+}
+
 /// The watched resources of a cluster.
 struct WatchSession {
     factory: InformerFactory,
@@ -466,20 +480,16 @@ impl WatchSession {
             events.until_synced().await;
             let snapshot = shown.snapshot();
             let synced = style.synced(&subject, snapshot.version(), snapshot.len());
+            let synced = synced.filter(|_| related.is_none());
+            if let Some(related) = related {
+                print_tree(related, gate, lines.clone()).await;
+                // The tree determines the related pods.
+                logs.iter().for_each(PodLogs::check_related);
+            }
             // The line follows the initial objects, because the handler calls for all of them have returned.
             tokio::task::spawn_blocking(move || {
-                match (&related, synced) {
-                    (Some(related), _) => {
-                        related.synced(|line| lines.print_uncounted(line));
-                        // The history follows the tree. Without `--related`, the handler has waited for it.
-                        if let Some(gate) = &gate {
-                            gate.wait();
-                        }
-                        // The tree determines the related pods.
-                        logs.iter().for_each(PodLogs::check_related);
-                    }
-                    (None, Some(synced)) => lines.print(synced),
-                    (None, None) => {}
+                if let Some(synced) = synced {
+                    lines.print(synced);
                 }
                 lines.flush();
                 initial_output.mark_printed();
@@ -490,5 +500,29 @@ impl WatchSession {
             });
         });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::gate::PrintedHistory;
+    use super::*;
+
+    /// Tokio has 512 blocking threads. More resources than threads once waited forever for the history.
+    #[test]
+    fn waiting_resources_occupy_no_blocking_thread() {
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build();
+        runtime.expect("a runtime").block_on(async {
+            let (related, gate, (printer, _lines)) =
+                (Related::new(Vec::new(), 2), Gate::default(), Printer::captured());
+            let waiting =
+                [0, 1].map(|_| tokio::spawn(print_tree(related.clone(), Some(gate.clone()), printer.clone())));
+            related.until_printed().await;
+            let opening = gate.clone();
+            tokio::task::spawn_blocking(move || opening.open(PrintedHistory::default())).await.expect("a history");
+            for task in waiting {
+                task.await.expect("a tree");
+            }
+        });
     }
 }

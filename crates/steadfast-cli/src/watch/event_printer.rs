@@ -6,7 +6,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use steadfast::{Call, Event, Handler};
 
-use super::gate::Gate;
+use super::gate::{Gate, PrintedHistory};
 use super::goal::Goal;
 use super::line::Style;
 use super::logs::PodLogs;
@@ -48,11 +48,11 @@ impl EventPrinter {
         related.record(&self.subject.name, &event.object, state, event.deletion.is_some())
     }
 
-    /// Waits for the history if the event has a line. Returns the newest version whose changes were printed as history.
+    /// Waits for the history if the event has a line. Returns the changes that were printed as history.
     ///
     /// Events without a line do not wait: the tree of `--related` precedes the history, and needs all objects.
-    fn await_history(&self, admission: &Admission) -> Option<u64> {
-        self.gate.as_ref().filter(|_| *admission != Admission::Unrelated).and_then(Gate::wait)
+    fn await_history(&self, admission: &Admission) -> Option<PrintedHistory> {
+        self.gate.as_ref().filter(|_| *admission != Admission::Unrelated).map(Gate::wait)
     }
 
     /// Prints the line of an admitted event.
@@ -115,12 +115,13 @@ impl Handler<CachedObject> for EventPrinter {
         }
         let is_initial = matches!(event, Event::Added { initial: true, .. });
         let admission = self.admission(&decoded);
-        let replayed = self.await_history(&admission);
+        let history = self.await_history(&admission);
+        let is_in_history =
+            history.is_some_and(|history| history.contains(version(&event), &self.subject.name, &decoded.object));
         if let Some(missed) = self.style.missed(&self.subject, call) {
             console::report(missed);
         }
-        // Changes up to the version `replayed` have been printed as history.
-        if is_initial || !is_in_history(&event, replayed) {
+        if is_initial || !is_in_history {
             self.print(&decoded, replacement.as_deref(), admission, is_initial);
         } else if let Admission::Related(released) = admission {
             for line in released {
@@ -143,12 +144,11 @@ impl Handler<CachedObject> for EventPrinter {
     }
 }
 
-/// Returns whether the event is a change until the version `replayed`.
-fn is_in_history(event: &Event<CachedObject>, replayed: Option<u64>) -> bool {
+/// Returns the version of the change, if it is a number.
+fn version(event: &Event<CachedObject>) -> Option<u64> {
     let version = match event {
         Event::Deleted { version, .. } => version.as_ref(),
         _ => Some(event.object().version()),
     };
-    let version = version.and_then(|version| version.as_str().parse::<u64>().ok());
-    version.zip(replayed).is_some_and(|(version, replayed)| version <= replayed)
+    version?.as_str().parse().ok()
 }

@@ -21,7 +21,7 @@ use steadfast::unstable::cause::root_cause;
 use steadfast::{Call, Certainty, Connection, DeleteReason, Informer, ResourceVersion, Scope};
 use tokio::time::{Instant, timeout_at};
 
-use super::gate::Gate;
+use super::gate::{Gate, PrintedHistory};
 use super::json_line::{LineHead, to_line};
 use super::line::{Format, Style};
 use super::owners::OwnerChain;
@@ -99,18 +99,19 @@ impl History {
         }));
         let replayed = replayed.await;
         let known: Vec<&(Existing, Past)> = replayed.iter().flatten().collect();
-        let relatives = self.related.as_ref().map(|related| related.with_past(newest_states(&known)));
+        let relatives = self.related.as_ref().map(|related| Arc::new(related.with_past(newest_states(&known))));
         let listed: Vec<&Existing> = known.iter().map(|(existing, _)| existing).collect();
-        let mut lines = self.reconstructed(&listed, &events, relatives.as_ref());
+        let mut lines = self.reconstructed(&listed, &events, relatives.as_deref());
         lines.extend(self.boundaries(&known));
-        lines.extend(self.exact(&known, relatives.as_ref()));
+        lines.extend(self.exact(&known, relatives.as_deref()));
         let (printer, related) = (self.printer.clone(), self.related.clone());
-        let gates: Vec<(Gate, Option<u64>)> = subjects
+        let gates: Vec<(Gate, PrintedHistory)> = subjects
             .into_iter()
             .zip(&replayed)
             .map(|(waiting, replayed)| {
                 let exact = replayed.as_ref().filter(|(_, past)| past.start.is_ok());
-                (waiting.gate, exact.and_then(|(existing, _)| existing.version))
+                let version = exact.and_then(|(existing, _)| existing.version);
+                (waiting.gate, PrintedHistory { version, relatives: relatives.clone() })
             })
             .collect();
         // Printing blocks while the reader is slow.
@@ -118,9 +119,11 @@ impl History {
             for line in lines {
                 printer.print_uncounted(line);
             }
-            related.iter().for_each(Related::history_printed);
-            for (gate, replayed) in gates {
-                gate.open(replayed);
+            if let (Some(related), Some(relatives)) = (related, relatives) {
+                related.history_printed(&relatives);
+            }
+            for (gate, history) in gates {
+                gate.open(history);
             }
         });
         if outcome.await.is_err() {

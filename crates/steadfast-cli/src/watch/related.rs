@@ -60,6 +60,8 @@ struct Relatives {
     root_uids: HashSet<String>,
     /// UIDs of deleted relatives, the oldest first.
     deleted: VecDeque<String>,
+    /// UIDs of objects that are missing in the printed tree and in the history, because an owner was not known yet.
+    undecided: HashSet<String>,
     /// Lines of objects with an unknown owner at any level, with the UIDs of the objects, in order of arrival.
     waiting: VecDeque<(String, String)>,
     /// Number of resources whose existing objects are not all known.
@@ -72,12 +74,16 @@ struct Relatives {
 
 /// The relatives of the history: also those that no longer exist.
 #[derive(Debug)]
-pub(super) struct PastRelatives(Relatives);
+pub(super) struct PastRelatives {
+    related_uids: HashSet<String>,
+    /// UIDs of relatives that were deleted before the history, for Events about them.
+    deleted_uids: HashSet<String>,
+}
 
 /// Decision about the line of an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// The line is printed, followed by these earlier lines, which have waited for an owner.
+    /// The line is printed, followed by these lines of other objects, which have waited for an owner.
     Related(Vec<String>),
     /// The line is dropped.
     Unrelated,
@@ -107,9 +113,11 @@ impl Related {
         self.0.lock().awaits_history = true;
     }
 
-    /// Records that the history was printed.
-    pub(super) fn history_printed(&self) {
-        self.0.lock().awaits_history = false;
+    /// Records that the history of `past` was printed.
+    pub(super) fn history_printed(&self, past: &PastRelatives) {
+        let mut relatives = self.0.lock();
+        relatives.awaits_history = false;
+        relatives.undecided.retain(|uid| !past.related_uids.contains(uid));
     }
 
     /// Waits until the tree was printed.
@@ -139,7 +147,8 @@ impl Related {
                 past.insert(node);
             }
         }
-        PastRelatives(past)
+        let related_uids = past.nodes.keys().filter(|uid| past.is_related(uid)).cloned().collect();
+        PastRelatives { related_uids, deleted_uids: past.deleted.into_iter().collect() }
     }
 
     /// Records an added or changed object, or its deletion, and decides about its line.
@@ -150,7 +159,7 @@ impl Related {
         } else {
             let Some(node) = TreeNode::of(resource, object, state) else { return Admission::Unrelated };
             let uid = node.uid.clone();
-            relatives.insert(node);
+            let has_new_owner = relatives.insert(node);
             // No line is printed before the tree, which shows each related object.
             if !relatives.is_printed() && !is_deleted {
                 return Admission::Unrelated;
@@ -160,7 +169,9 @@ impl Related {
                 relatives.remove(&uid, is_related);
             } else if is_related {
                 // A known object is checked too, because an update can add an owner.
-                return Admission::Related(relatives.release_waiting());
+                let mut released = if has_new_owner { relatives.release_undecided(&uid) } else { Vec::new() };
+                released.extend(relatives.release_waiting());
+                return Admission::Related(released);
             } else if relatives.has_unknown_owner(&uid, MAX_DEPTH) {
                 return Admission::Unknown(uid);
             }
@@ -183,6 +194,7 @@ impl Related {
         if relatives.is_related(&uid) {
             return Some(line);
         }
+        relatives.undecided.remove(&uid);
         relatives.waiting.push_back((uid, line));
         if relatives.waiting.len() > MAX_WAITING_LINES {
             relatives.waiting.pop_front();
@@ -216,9 +228,10 @@ impl PastRelatives {
     /// Returns whether the object is one of the relatives, or an Event about one of them.
     pub(super) fn contain(&self, resource: &str, object: &Value) -> bool {
         if is_event(resource) {
-            return node::event_subject(object).is_some_and(|uid| self.0.is_subject(uid));
+            let is_subject = |uid: &str| self.related_uids.contains(uid) || self.deleted_uids.contains(uid);
+            return node::event_subject(object).is_some_and(is_subject);
         }
-        object.pointer("/metadata/uid").and_then(Value::as_str).is_some_and(|uid| self.0.is_related(uid))
+        object.pointer("/metadata/uid").and_then(Value::as_str).is_some_and(|uid| self.related_uids.contains(uid))
     }
 }
 
@@ -228,16 +241,19 @@ fn is_event(resource: &str) -> bool {
 }
 
 impl Relatives {
-    fn insert(&mut self, node: TreeNode) {
+    /// Adds or replaces an object. Returns whether the object is new, or has other owners than before.
+    fn insert(&mut self, node: TreeNode) -> bool {
         if self.is_root(&node) {
             self.root_uids.insert(node.uid.clone());
         }
-        self.nodes.insert(node.uid.clone(), node);
+        let owners = node.owners.clone();
+        self.nodes.insert(node.uid.clone(), node).is_none_or(|old| old.owners != owners)
     }
 
     fn remove(&mut self, uid: &str, is_related: bool) {
         self.nodes.remove(uid);
         self.root_uids.remove(uid);
+        self.undecided.remove(uid);
         if is_related {
             self.deleted.push_back(uid.to_owned());
             if self.deleted.len() > MAX_DELETED {
@@ -249,6 +265,8 @@ impl Relatives {
     fn print_tree(&mut self, print: impl FnMut(String)) {
         if !self.is_printed() {
             self.tree().into_iter().for_each(print);
+            let is_undecided = |uid: &&String| !self.is_related(uid) && self.has_unknown_owner(uid, MAX_DEPTH);
+            self.undecided = self.nodes.keys().filter(is_undecided).cloned().collect();
             self.printed.send_replace(true);
         }
     }
@@ -299,6 +317,19 @@ impl Relatives {
 
     fn is_subject(&self, uid: &str) -> bool {
         self.is_related(uid) || self.deleted.iter().any(|deleted| deleted == uid)
+    }
+
+    /// Removes the undecided objects below a root, and returns their lines as in the tree. The line of `printed` follows
+    /// anyway.
+    fn release_undecided(&mut self, printed: &str) -> Vec<String> {
+        self.undecided.remove(printed);
+        let undecided = std::mem::take(&mut self.undecided);
+        let (released, left): (HashSet<_>, HashSet<_>) =
+            undecided.into_iter().partition(|uid| self.is_below_root(uid, MAX_DEPTH));
+        self.undecided = left;
+        let mut released: Vec<&TreeNode> = released.iter().filter_map(|uid| self.nodes.get(uid)).collect();
+        released.sort_by_key(|node| node.sort_key());
+        released.into_iter().map(|node| node.line().trim_end().to_owned()).collect()
     }
 
     /// Removes and returns the waiting lines of objects below a root, in order of arrival.
@@ -447,13 +478,45 @@ mod tests {
     }
 
     #[test]
+    fn late_owner_releases_objects_before_tree() {
+        let related = related();
+        add(&related, "deployments.apps", &object("web", None));
+        add(&related, "pods", &object("web-2-b", Some("web-2")));
+        add(&related, "pods", &object("web-2-a", Some("web-2")));
+        add(&related, "pods", &object("stranger", Some("unwatched")));
+        assert_eq!(tree(&related).len(), 1);
+        // The line of an event replaces that of the state.
+        keep(&related, "pods", &object("web-2-b", Some("web-2")), "pod line");
+        let admission = add(&related, "replicasets.apps", &object("web-2", Some("web")));
+        let expected = ["✗ pods shop/web-2-a state", "pod line"].map(str::to_owned).to_vec();
+        assert_eq!(admission, Admission::Related(expected));
+        let admission = add(&related, "replicasets.apps", &object("web-2", Some("web")));
+        assert_eq!(admission, Admission::Related(Vec::new()), "each object is shown once");
+    }
+
+    #[test]
+    fn objects_in_history_are_not_repeated() {
+        let related = related();
+        related.expect_history();
+        add(&related, "deployments.apps", &object("web", None));
+        add(&related, "pods", &object("web-2-a", Some("web-2")));
+        tree(&related);
+        // The list of the history is newer than the events.
+        let set = object("web-2", Some("web"));
+        related.history_printed(&related.with_past([("replicasets.apps", &set)]));
+        assert_eq!(add(&related, "replicasets.apps", &set), Admission::Related(Vec::new()));
+    }
+
+    #[test]
     fn line_waits_for_owner_of_known_owner() {
         let related = related();
         add(&related, "replicasets.apps", &object("web-1", Some("web")));
         tree(&related);
         keep(&related, "pods", &object("web-1-a", Some("web-1")), "pod line");
         let admission = add(&related, "deployments.apps", &object("web", None));
-        assert_eq!(admission, Admission::Related(vec!["pod line".to_owned()]));
+        // The tree had no line of the replica set.
+        let expected = ["✗ replicasets.apps shop/web-1 state", "pod line"].map(str::to_owned).to_vec();
+        assert_eq!(admission, Admission::Related(expected));
     }
 
     #[test]
@@ -519,7 +582,7 @@ mod tests {
         tree(&related);
         printed.await;
         assert!(!related.is_followed("u-web"));
-        related.history_printed();
+        related.history_printed(&related.with_past([]));
         assert!(related.is_followed("u-web"));
     }
 
