@@ -122,16 +122,31 @@ where
         (false, false) => {
             let with = |finalizers: &[String]| finalizers.iter().cloned().chain([finalizer.to_owned()]).collect();
             let written = write(api, &object, with).await;
-            written.map_err(|source| FinalizerError::Add { finalizer: finalizer.to_owned(), source })?;
-            // Finalizers do not change the generation, so this update may trigger no reconcile.
-            Ok(Action::requeue(Duration::ZERO))
+            match written.map_err(|source| FinalizerError::Add { finalizer: finalizer.to_owned(), source })? {
+                // Finalizers do not change the generation, so this update may trigger no reconcile.
+                WriteResult::Current => Ok(Action::requeue(Duration::ZERO)),
+                // The cache does not contain the deletion yet. A requeue would find the same state again.
+                WriteResult::Deleted => Ok(Action::await_change()),
+            }
         }
     }
 }
 
+/// State of an object after its finalizers were written.
+enum WriteResult {
+    /// The object has the finalizers, or needs no write.
+    Current,
+    /// The object does not exist any more, or another object has its name.
+    Deleted,
+}
+
 /// Writes the finalizers that `change` returns for the current ones. Skips a deleted object, and an object that was
 /// already being deleted before the finalizer was added.
-async fn write<K>(api: &Api<K>, object: &K, change: impl Fn(&[String]) -> Vec<String>) -> Result<(), kube::Error>
+async fn write<K>(
+    api: &Api<K>,
+    object: &K,
+    change: impl Fn(&[String]) -> Vec<String>,
+) -> Result<WriteResult, kube::Error>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
@@ -143,7 +158,7 @@ where
         let adds = finalizers.len() > before.len();
         // The server rejects new finalizers during a deletion.
         if finalizers.as_slice() == before || (adds && newest.meta().deletion_timestamp.is_some()) {
-            return Ok(());
+            return Ok(WriteResult::Current);
         }
         let meta = newest.meta();
         let patch = json!({
@@ -152,20 +167,20 @@ where
             "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": finalizers },
         });
         match api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
-            Ok(_) => return Ok(()),
-            // The object was deleted in the meantime, so no finalizer is left to remove.
-            Err(kube::Error::Api(status)) if status.code == 404 && !adds => return Ok(()),
+            Ok(_) => return Ok(WriteResult::Current),
+            // The object was deleted in the meantime, so no finalizer must be added or removed.
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(WriteResult::Deleted),
             Err(kube::Error::Api(status)) if status.code == 409 && attempt < MAX_ATTEMPTS => {
-                let Some(now) = api.get_opt(&name).await? else { return Ok(()) };
+                let Some(now) = api.get_opt(&name).await? else { return Ok(WriteResult::Deleted) };
                 if now.uid() != object.uid() {
-                    return Ok(());
+                    return Ok(WriteResult::Deleted);
                 }
                 newest = now;
             }
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    Ok(WriteResult::Current)
 }
 
 /// Returns true for a domain, a slash and a name, as the server requires for custom finalizers.

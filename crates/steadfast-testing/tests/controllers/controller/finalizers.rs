@@ -167,6 +167,18 @@ async fn concurrent_change_does_not_fail_finalizer() -> Result<(), TestError> {
     Ok(())
 }
 
+/// An object was deleted after the cache's state and before its finalizer is added.
+#[tokio::test(start_paused = true)]
+async fn finalizer_of_deleted_object_is_skipped() -> Result<(), TestError> {
+    let fixture = ControllerFixture::new().await?;
+    let created: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "1"))?)?;
+    fixture.server.delete_named("configmaps", "default", "a")?;
+    let apply = |_| async { Ok::<_, Failure>(Action::await_change()) };
+    let action = finalizer(&fixture.config_maps(), FINALIZER, Arc::new(created), apply).await?;
+    assert_eq!(action, Action::await_change(), "a requeue would repeat the request until the cache has the deletion");
+    Ok(())
+}
+
 /// A finalizer does not change the generation, so its addition causes no reconcile behind a generation filter.
 #[tokio::test(start_paused = true)]
 async fn object_with_finalizer_is_applied_despite_filter() -> Result<(), TestError> {
