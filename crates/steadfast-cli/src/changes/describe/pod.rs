@@ -30,8 +30,13 @@ pub(super) fn describe(description: &mut DescriptionBuilder<'_>) {
     if description.consume_changed("status/reason") | description.consume_changed("status/message") {
         let (reason, message) = (text(description.new, "status/reason"), text(description.new, "status/message"));
         let message = if message.is_empty() { String::new() } else { format!(" ({message})") };
+        let old_reason = text(description.old, "status/reason");
         if !reason.is_empty() {
             description.add(HealthEffect::Degraded, format!("{reason}{message}"));
+        } else if !message.is_empty() {
+            description.add_fallback(format!("message{message}"));
+        } else if !old_reason.is_empty() {
+            description.add_fallback(format!("no longer {old_reason}"));
         }
     }
     containers::describe(description, "spec");
@@ -70,7 +75,10 @@ fn describe_statuses(description: &mut DescriptionBuilder<'_>, field: &str) {
         let label = if names_container { format!(" {name}") } else { String::new() };
         let before = old.iter().find(|before| text(before, "name") == name).unwrap_or(&Value::Null);
         let (old_restarts, new_restarts) = (number(before, "restartCount"), number(status, "restartCount"));
-        if old_restarts != new_restarts {
+        if old_restarts > new_restarts {
+            // The kubelet counts again after it has lost its records of the container.
+            description.add_fallback(format!("restarts{label} {old_restarts}→{new_restarts}"));
+        } else if old_restarts < new_restarts {
             let reason = at(status, "lastState/terminated").or(at(status, "state/terminated")).map(termination);
             let reason = reason.map_or(String::new(), |reason| format!(" ({reason})"));
             description.add(HealthEffect::Degraded, format!("restarts{label} {old_restarts}→{new_restarts}{reason}"));
@@ -87,6 +95,9 @@ fn describe_statuses(description: &mut DescriptionBuilder<'_>, field: &str) {
                 _ => description.add_fallback(text),
             }
         }
+    }
+    for status in old.iter().filter(|before| new.iter().all(|status| text(status, "name") != text(before, "name"))) {
+        description.add_fallback(format!("container {} without status", text(status, "name")));
     }
     let ready = |statuses: &[Value]| statuses.iter().filter(|status| status["ready"] == true).count();
     if ready(old) != ready(new) && field == "containerStatuses" {

@@ -85,6 +85,15 @@ fn pod_container_transitions() {
             (before.clone(), restarted(terminated("OOMKilled", 137)), "restarts 2→3 (OOMKilled)"),
             (before.clone(), restarted(terminated("Error", 1)), "restarts 2→3 (exit code 1)"),
             (two(0), two(1), "restarts proxy 0→1"),
+            (two(3), two(0), "restarts proxy 3→0"),
+            (before.clone(), json!({"status": {"reason": "Evicted"}}), "Evicted"),
+            (
+                before.clone(),
+                json!({"status": {"containerStatuses": null}}),
+                "container app without status, ready containers 1→0 of 0",
+            ),
+            (json!({"status": {"reason": "NodeLost"}}), json!({"status": {"reason": null}}), "no longer NodeLost"),
+            (json!({"status": {}}), json!({"status": {"message": "slow"}}), "message (slow)"),
             (
                 before.clone(),
                 statuses(&container(&waiting("CrashLoopBackOff"), 2, false)),
