@@ -5,6 +5,7 @@
 //! finalization and receive the GIL after its start. The hook of this module therefore runs before the finalization. It
 //! stops further attachments, and waits for the threads that are attached or are about to be.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
@@ -21,6 +22,11 @@ const ATTACHED_THREADS_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Number of attachments that the exit waits for. Atomic, because a lock could be held by another thread at a fork.
 static ATTACHMENTS: AtomicUsize = AtomicUsize::new(0);
 
+thread_local! {
+    /// Part of [`ATTACHMENTS`] that belongs to this thread.
+    static OWN_ATTACHMENTS: Cell<usize> = const { Cell::new(0) };
+}
+
 static IS_EXITING: AtomicBool = AtomicBool::new(false);
 
 /// Thread that runs the exit, and may use the interpreter until its end.
@@ -30,8 +36,9 @@ static EXITING_THREAD: OnceLock<ThreadId> = OnceLock::new();
 pub(crate) fn register(py: Python<'_>) -> PyResult<()> {
     let exit = PyCFunction::new_closure(py, None, None, |arguments, _| before_finalization(arguments.py()))?;
     py.import("atexit")?.call_method1("register", (exit,))?;
-    // A forked child has none of the threads that were attached in its parent.
-    let reset = PyCFunction::new_closure(py, None, None, |_, _| ATTACHMENTS.store(0, Ordering::SeqCst))?;
+    // Of the threads that were attached in its parent, a forked child has only the one that called `fork`.
+    let reset = |_: &Bound<'_, _>, _: Option<&Bound<'_, _>>| ATTACHMENTS.store(OWN_ATTACHMENTS.get(), Ordering::SeqCst);
+    let reset = PyCFunction::new_closure(py, None, None, reset)?;
     let keyword_arguments = PyDict::new(py);
     keyword_arguments.set_item("after_in_child", reset)?;
     let os = py.import("os")?;
@@ -59,7 +66,7 @@ fn before_finalization(py: Python<'_>) {
     });
 }
 
-/// Attachment that the exit waits for, from before the thread requests the GIL.
+/// Attachment that the exit waits for, from before the thread requests the GIL. Each value begins and ends in one thread.
 struct Attachment;
 
 impl Attachment {
@@ -67,6 +74,7 @@ impl Attachment {
     fn begin() -> Option<Self> {
         // The increment comes first: the exit sets its flag before it reads the counter.
         ATTACHMENTS.fetch_add(1, Ordering::SeqCst);
+        OWN_ATTACHMENTS.set(OWN_ATTACHMENTS.get() + 1);
         let attachment = Self;
         (!IS_EXITING.load(Ordering::SeqCst)).then_some(attachment)
     }
@@ -74,6 +82,7 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
+        OWN_ATTACHMENTS.set(OWN_ATTACHMENTS.get() - 1);
         ATTACHMENTS.fetch_sub(1, Ordering::SeqCst);
     }
 }
