@@ -12,6 +12,7 @@ mod tls;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -52,7 +53,11 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), BenchError> {
     println!("{}", control.local_addr()?);
     tokio::spawn(control::run(control, collection.clone()));
     loop {
-        let (socket, _) = listener.accept().await?;
+        // A failed accept concerns one connection, or is over when others are closed.
+        let Ok((socket, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            continue;
+        };
         // Events are small. Nagle's algorithm would delay each event until the previous one is acknowledged.
         socket.set_nodelay(true)?;
         let (collection, tls) = (collection.clone(), tls.clone());

@@ -37,8 +37,11 @@ impl Zones {
         // Longer names come first: a record of `a.example.org` belongs to this zone and not to `example.org`.
         zones.sort_by(|one, other| other.name.len().cmp(&one.name.len()).then_with(|| one.name.cmp(&other.name)));
         let duplicate = zones.windows(2).find(|pair| pair[0].name == pair[1].name).map(|pair| pair[0].name.clone());
-        if let Some(name) = duplicate.or_else(|| zones.is_empty().then(String::new)) {
+        if let Some(name) = duplicate {
             return Err(DnsError::Name { name, reason: "each zone must be named once".to_owned() });
+        }
+        if zones.is_empty() {
+            return Err(DnsError::Name { name: String::new(), reason: "at least one zone must be named".to_owned() });
         }
         let last_reads = Arc::new(Mutex::new(vec![LastZoneRead::default(); zones.len()]));
         Ok(Self { zones, last_reads })
