@@ -52,7 +52,7 @@ func faultClient(arguments []string) error {
 		if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 			object = tombstone.Obj
 		}
-		line := known(object)
+		line := identityOf(object)
 		line["event"] = eventType
 		say(line)
 	}
@@ -68,14 +68,15 @@ func faultClient(arguments []string) error {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		all := []map[string]any{}
 		for _, object := range informer.GetStore().List() {
-			all = append(all, known(object))
+			all = append(all, identityOf(object))
 		}
 		say(map[string]any{"cache": all})
 	}
 	return nil
 }
 
-func known(object any) map[string]any {
+// identityOf returns the fields of an output line that identify an object and its version.
+func identityOf(object any) map[string]any {
 	meta, ok := object.(metav1.Object)
 	if !ok {
 		return map[string]any{}

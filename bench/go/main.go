@@ -5,7 +5,7 @@
 //	bench-go fill -kubeconfig FILE -count N -seed S [-resource pods|widgets]
 //	bench-go stamp -kubeconfig FILE -objects N -seed S -count N -rate N [-resource pods|widgets]
 //	bench-go fault-client -kubeconfig FILE
-//	bench-go reconcile -kubeconfig FILE -keys N -rounds N -concurrency N [-wait-us N] [-urgent N]
+//	bench-go reconcile -kubeconfig FILE -keys N -rounds N -concurrency N [-wait-us N] [-changes-during-backlog N]
 //	bench-go client -kubeconfig FILE -expect N [-resource pods|widgets] [-json] [-paged] [-trim]
 package main
 

@@ -121,11 +121,14 @@ func reconcile(arguments []string) error {
 	rounds := flags.Int("rounds", 0, "number of times that all objects are enqueued")
 	concurrency := flags.Int("concurrency", 1, "number of concurrent reconciles")
 	wait := flags.Int("wait-us", 0, "duration of a reconcile, in microseconds")
-	urgent := flags.Int("urgent", 0, "number of changes while the first reconciles are queued")
+	backlogChanges := flags.Int("changes-during-backlog", 0, "number of measured changes while the first reconciles are queued; at most the number of keys")
 	writes := flags.Int("writes", 0, "number of writes to each object by its reconciles")
 	outside := flags.Bool("outside", false, "enqueue and wait on a thread that runs no reconciles")
 	if err := flags.Parse(arguments); err != nil {
 		return err
+	}
+	if *backlogChanges > *keys {
+		return fmt.Errorf("more changes than keys; set -changes-during-backlog to at most -keys")
 	}
 	if *outside {
 		runtime.LockOSThread()
@@ -163,15 +166,16 @@ func reconcile(arguments []string) error {
 	failed := make(chan error, 1)
 	go func() { failed <- manager.Start(ctx) }()
 
-	if *urgent > 0 {
+	if *backlogChanges > 0 {
 		set, err := kubernetes.NewForConfig(config)
 		if err != nil {
 			return err
 		}
-		work.reach(minReconciles)
+		// Before the first change, each key is reconciled once. A higher number would never be reached.
+		work.reach(min(minReconciles, int64(*keys)))
 		changed := map[string]time.Time{}
-		for number := range *urgent {
-			value := fmt.Sprintf("urgent-%d", number)
+		for number := range *backlogChanges {
+			value := fmt.Sprintf("change-%d", number)
 			patch := fmt.Appendf(nil, `{"data":{"value":%q}}`, value)
 			name := fmt.Sprintf("map-%d", *keys-1-number)
 			_, err := set.CoreV1().ConfigMaps("default").Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
@@ -195,7 +199,7 @@ func reconcile(arguments []string) error {
 			}
 		}
 		slices.Sort(times)
-		response := map[string]any{"phase": "urgent", "times": len(times)}
+		response := map[string]any{"phase": "changes during backlog", "times": len(times)}
 		addQuantiles(response, times)
 		printResponse(response)
 		return nil

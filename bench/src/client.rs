@@ -9,7 +9,7 @@
 //! | `arm` | resets the counters | |
 //! | `reached VERSION` | as `until`, but measures from the last `arm` | as `until` |
 //! | `fields` | reads one field of every object's spec | duration |
-//! | `visit ORDER READS` | reads one field of at least READS objects; ORDER is `all` (passes over all objects), `hot` (random objects of a fixed 1 %) or `random` (random objects) | processor time, memory |
+//! | `visit PATTERN READS` | reads one field of at least READS objects; PATTERN is `all` (passes over all objects), `hot` (random objects of a fixed 1 %) or `random` (random objects) | processor time, memory |
 //! | `checksum` | | checksum and number of all objects |
 //! | `processor` | | processor time so far |
 //! | `kept` | waits until the whole cache is in the file of `--checkpoint` | number of written bytes |
@@ -122,9 +122,9 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
                 );
             }
             "visit" => {
-                let (order, reads) = argument.split_once(' ').unwrap_or((argument, ""));
+                let (pattern, reads) = argument.split_once(' ').unwrap_or((argument, ""));
                 let reads = reads.parse()?;
-                print_response(&tokio::task::block_in_place(|| measure::visit(&*cache, order, reads))?);
+                print_response(&tokio::task::block_in_place(|| measure::visit(&*cache, pattern, reads))?);
             }
             "checksum" => {
                 let sum = cache.checksum()?.sum();

@@ -159,7 +159,8 @@ fn throughput_cells(runs: &[Vec<Value>]) -> String {
 
 /// Returns the median of several runs for a field, with the minimum and the maximum, in milliseconds.
 fn median_and_range(runs: &[Vec<Value>], field: &str) -> String {
-    let mut values: Vec<f64> = runs.iter().filter_map(|responses| phase_field(responses, "urgent", field)).collect();
+    let mut values: Vec<f64> =
+        runs.iter().filter_map(|responses| phase_field(responses, "changes during backlog", field)).collect();
     values.sort_by(f64::total_cmp);
     match (values.first(), values.get(values.len() / 2), values.last()) {
         (Some(min), Some(middle), Some(max)) => {
@@ -219,11 +220,15 @@ fn rows(keys: &[usize]) -> Vec<Row> {
         arguments: [argument("rounds", 5), argument("concurrency", 1000), argument("wait-us", 10_000)].concat(),
         measures_delay: false,
     };
-    let urgent = Row {
+    let changed = Row {
         title: format!("{max_keys} keys queued at the start, each reconcile waits 1 ms, 10 at a time"),
         keys: max_keys,
-        arguments: [argument("urgent", max_keys.min(100)), argument("concurrency", 10), argument("wait-us", 1000)]
-            .concat(),
+        arguments: [
+            argument("changes-during-backlog", max_keys.min(100)),
+            argument("concurrency", 10),
+            argument("wait-us", 1000),
+        ]
+        .concat(),
         measures_delay: true,
     };
     let written = Row {
@@ -232,7 +237,7 @@ fn rows(keys: &[usize]) -> Vec<Row> {
         arguments: [argument("writes", WRITES_PER_OBJECT), argument("concurrency", 16)].concat(),
         measures_delay: false,
     };
-    idle.chain(outside).chain([waiting, written, urgent]).collect()
+    idle.chain(outside).chain([waiting, written, changed]).collect()
 }
 
 /// Runs a process to its end, and returns its output lines.

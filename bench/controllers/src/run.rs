@@ -35,9 +35,9 @@ struct Args {
     /// Duration of a reconcile, in microseconds
     #[arg(long, default_value_t = 0)]
     wait_us: u64,
-    /// Number of measured changes while the first reconciles are queued
+    /// Number of measured changes while the first reconciles are queued; at most the number of keys
     #[arg(long, default_value_t = 0)]
-    urgent: usize,
+    changes_during_backlog: usize,
     /// Number of writes to each object by its reconciles. Objects are enqueued once, and then by their own writes
     #[arg(long, default_value_t = 0)]
     writes: u64,
@@ -49,15 +49,17 @@ struct Args {
 /// Interval between two changes.
 const CHANGE_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Minimum number of reconciles before the first change. At the first reconcile, keys of the list are still being
-/// enqueued, and the changed keys would follow them.
+/// Minimum number of reconciles before the first change.
+///
+/// When the first reconcile starts, not all keys of the list are enqueued yet. A change could then be enqueued before
+/// the list's own entry of its key, and its delay would not show a full queue.
 const MIN_RECONCILES_BEFORE_CHANGES: u64 = 100;
 
 /// Runs the controller of `C` with the program's arguments, and prints one line of JSON for each phase.
 pub async fn run<C: ControllerUnderTest>() -> ExitCode {
     let args = Args::parse();
-    // This task runs on the program's first thread, which runs nothing else. Other tasks share their threads with the
-    // reconciles.
+    // With `--outside`, the measurement runs on the program's first thread, which runs no reconciles. Otherwise it is a
+    // task on a worker thread, which also runs reconciles.
     let result = if args.outside {
         measure::<C>(args).await
     } else {
@@ -73,14 +75,19 @@ pub async fn run<C: ControllerUnderTest>() -> ExitCode {
 }
 
 async fn measure<C: ControllerUnderTest>(args: Args) -> Result<(), BenchError> {
+    if args.changes_during_backlog > args.keys {
+        return Err("more changes than keys; set --changes-during-backlog to at most --keys".into());
+    }
     let file = Kubeconfig::read_from(&args.kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     let work = Arc::new(Work::new(Duration::from_micros(args.wait_us), args.writes));
-    // Only the changes need this client. Without them, its memory would distort the measurement.
-    let changes = if args.urgent > 0 { Some(kube::Client::try_from(config.clone())?) } else { None };
+    // Only a run with measured changes needs this client. In other runs, the memory of the client would distort the
+    // measurement.
+    let change_client =
+        if args.changes_during_backlog > 0 { Some(kube::Client::try_from(config.clone())?) } else { None };
     let controller = C::start(config, args.keys, args.concurrency, work.clone())?;
-    if let Some(client) = changes {
-        return measure_urgent_changes(&args, &client, &work).await;
+    if let Some(client) = change_client {
+        return measure_changes_during_backlog(&args, &client, &work).await;
     }
     // The first reconciles are those of the initial list. They warm up both the program and the server.
     work.wait_for_calls(args.keys as u64).await;
@@ -120,12 +127,13 @@ async fn measure<C: ControllerUnderTest>(args: Args) -> Result<(), BenchError> {
 
 /// Changes objects, starting with the last, while the reconciles of all objects are queued. Waits for the reconcile of
 /// each change.
-async fn measure_urgent_changes(args: &Args, client: &kube::Client, work: &Work) -> Result<(), BenchError> {
+async fn measure_changes_during_backlog(args: &Args, client: &kube::Client, work: &Work) -> Result<(), BenchError> {
     let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
-    work.wait_for_calls(MIN_RECONCILES_BEFORE_CHANGES).await;
+    // Before the first change, each key is reconciled once. A higher number would never be reached.
+    work.wait_for_calls(MIN_RECONCILES_BEFORE_CHANGES.min(args.keys as u64)).await;
     let mut changes = Vec::new();
-    for number in 0..args.urgent {
-        let value = format!("urgent-{number}");
+    for number in 0..args.changes_during_backlog {
+        let value = format!("change-{number}");
         // The value is registered before the write, because the reconcile may run before the response to the patch
         // arrives.
         work.expect_value(&value);
@@ -147,6 +155,6 @@ async fn measure_urgent_changes(args: &Args, client: &kube::Client, work: &Work)
         // The subtraction saturates, because a reconcile can start before the response to the write is processed here.
         times.push(reconciled_at.saturating_duration_since(changed_at).as_nanos() as u64);
     }
-    println!("{}", quantiles("urgent", times));
+    println!("{}", quantiles("changes during backlog", times));
     Ok(())
 }

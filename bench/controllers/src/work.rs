@@ -53,8 +53,10 @@ impl Work {
         }
         self.wait().await;
         self.writing.reconcile(map).await?;
-        // The target is compared with equality, so that exactly one reconcile wakes the waiting task.
-        if self.calls.fetch_add(1, Ordering::AcqRel) + 1 == self.target.load(Ordering::Acquire) {
+        // The target is compared with equality, so that exactly one reconcile wakes the waiting task. With weaker
+        // orderings, this load and the load in `wait_for_calls` could both miss the other side's store. The wakeup
+        // would then be lost.
+        if self.calls.fetch_add(1, Ordering::SeqCst) + 1 == self.target.load(Ordering::SeqCst) {
             self.target_reached.notify_one();
         }
         Ok(())
@@ -74,12 +76,12 @@ impl Work {
     }
 
     pub(super) fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Acquire)
+        self.calls.load(Ordering::SeqCst)
     }
 
     /// Waits until this number of reconciles has run.
     pub(super) async fn wait_for_calls(&self, calls: u64) {
-        self.target.store(calls, Ordering::Release);
+        self.target.store(calls, Ordering::SeqCst);
         // The condition is checked again after each wakeup, because the permit of an earlier round may still be
         // stored.
         while self.calls() < calls {

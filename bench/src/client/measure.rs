@@ -65,23 +65,23 @@ pub(super) fn measure_reads(cache: &dyn ClientCache, limit: Duration) -> Value {
     })
 }
 
-/// The order `hot` reads one of this number of objects.
+/// The access pattern `hot` reads one of this number of objects.
 const HOT_OBJECT_STRIDE: usize = 100;
 
-/// Reads one field of an object, `reads` times. In the order `all`, each pass lists all objects, reads them and drops
-/// the list. The order `hot` reads random objects of a fixed hundredth. The order `random` reads random objects of the
-/// whole cache.
-pub(super) fn visit(cache: &dyn ClientCache, order: &str, reads: usize) -> Result<Value, BenchError> {
+/// Reads one field of an object, `reads` times. With the access pattern `all`, each pass lists all objects, reads them
+/// and drops the list. The pattern `hot` reads random objects of a fixed hundredth. The pattern `random` reads random
+/// objects of the whole cache.
+pub(super) fn visit(cache: &dyn ClientCache, pattern: &str, reads: usize) -> Result<Value, BenchError> {
     let objects = cache.len();
-    let candidates: Vec<usize> = match order {
+    let candidates: Vec<usize> = match pattern {
         "all" | "random" => (0..objects).collect(),
         "hot" => (0..objects).step_by(HOT_OBJECT_STRIDE).collect(),
-        _ => return Err(format!("unknown order: {order}; use `all`, `hot` or `random`").into()),
+        _ => return Err(format!("unknown access pattern: {pattern}; use `all`, `hot` or `random`").into()),
     };
     let node = cache.prepared_node_lookup();
     let started = processor_time()?;
     let mut made = 0;
-    if order == "all" {
+    if pattern == "all" {
         while made < reads {
             assert!(cache.distinct_nodes() > 0, "no object has a node");
             made += objects;

@@ -1,7 +1,7 @@
 //! The faults of the catalog for each library with its default settings, over TCP and TLS, in real time.
 
-mod expected_objects;
 mod observer;
+mod recording_writer;
 mod scenarios;
 mod setup;
 
@@ -56,7 +56,7 @@ pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Res
         // another machine or version must not mix with these.
         results.faults = Some(FaultResults {
             environment: RunEnvironment::now(),
-            seconds: started.elapsed().as_secs(),
+            run_seconds: started.elapsed().as_secs(),
             results: fault_results,
         });
         results.write(&workspace.out)?;

@@ -32,13 +32,13 @@ pub(crate) struct PatternsArgs {
     /// Client, by its name in the tables
     #[arg(long, default_value = "steadfast, protobuf, streamed")]
     client: String,
-    /// Arguments of a second client of this program, for one more column
+    /// Additional arguments of the client: one more column shows the client with these arguments
     #[arg(long, value_delimiter = ' ', allow_hyphen_values = true)]
-    also: Vec<String>,
+    added_arguments: Vec<String>,
     /// Benchmark program of an earlier commit, for one more column
     #[arg(long)]
     earlier: Option<PathBuf>,
-    /// Seconds without reads after the reads of each order, for one more row of memory
+    /// Seconds to wait after the last read of each access pattern; the memory after this wait is one more row
     #[arg(long, default_value_t = 0)]
     idle: u64,
     /// Seed of the generated data
@@ -52,9 +52,10 @@ pub(crate) struct PatternsArgs {
 /// Time for memory to settle, which includes the drop of unused objects.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// Orders of reads, each with the number of reads in its first, second and later step. The unit is a tenth of the
-/// number of objects. Three steps are necessary because the first two passes decode objects.
-const ORDERS: [(&str, [usize; 3]); 3] = [("all", [10, 10, 90]), ("hot", [1, 1, 100]), ("random", [10, 10, 90])];
+/// Access patterns. Each has the three steps `first`, `second` and `later`, with these numbers of reads, in tenths of
+/// the number of objects. Three steps are necessary because the first two passes decode objects.
+const ACCESS_PATTERNS: [(&str, [usize; 3]); 3] =
+    [("all", [10, 10, 90]), ("hot", [1, 1, 100]), ("random", [10, 10, 90])];
 
 /// Figures of all runs, by number of the column and name of the figure.
 type PatternFigures = BTreeMap<(usize, String), Vec<f64>>;
@@ -67,8 +68,9 @@ pub(crate) async fn run(args: PatternsArgs) -> Result<(), BenchError> {
     let kubeconfig = workspace.out.join("kubeconfig-patterns");
     let (_server, address) = Process::serve(args.objects, &data, &kubeconfig).await?;
     let mut columns = vec![Column { title: "this commit".to_owned(), program: None, extra: Vec::new() }];
-    if !args.also.is_empty() {
-        columns.push(Column { title: args.also.join(" "), program: None, extra: args.also.clone() });
+    if !args.added_arguments.is_empty() {
+        let title = args.added_arguments.join(" ");
+        columns.push(Column { title, program: None, extra: args.added_arguments.clone() });
     }
     if let Some(earlier) = &args.earlier {
         columns.push(Column { title: "earlier".to_owned(), program: Some(earlier.clone()), extra: Vec::new() });
@@ -81,8 +83,8 @@ pub(crate) async fn run(args: PatternsArgs) -> Result<(), BenchError> {
             let number = (step + round) % columns.len();
             run.workspace.say(&format!("run {} of {}: {}", round + 1, args.runs, columns[number].title));
             run.events(number, &columns[number]).await?;
-            for (order, steps) in ORDERS {
-                run.reads(number, &columns[number], order, steps, args.idle).await?;
+            for (pattern, steps) in ACCESS_PATTERNS {
+                run.reads(number, &columns[number], pattern, steps, args.idle).await?;
             }
         }
     }
@@ -138,25 +140,25 @@ impl PatternsRun {
         Ok(())
     }
 
-    /// Measures reads in one order: the first reads, later reads, and the memory during and after them.
+    /// Measures reads with one access pattern: the first reads, later reads, and the memory during and after them.
     async fn reads(
         &mut self,
         number: usize,
         column: &Column,
-        order: &str,
+        pattern: &str,
         steps: [usize; 3],
         idle: u64,
     ) -> Result<(), BenchError> {
         let mut client = self.start(number, column).await?;
         for (step, tenths) in ["first", "second", "later"].into_iter().zip(steps) {
             let reads = (self.objects * tenths / 10).max(1);
-            let visit = client.request(&format!("visit {order} {reads}")).await?;
-            self.note(number, &format!("{order}: {step} reads (processor, µs each)"), &visit["read_ns"], 1e-3);
-            self.memory(number, &format!("{order}: after {step} reads"), &visit);
+            let visit = client.request(&format!("visit {pattern} {reads}")).await?;
+            self.note(number, &format!("{pattern}: {step} reads (processor, µs each)"), &visit["read_ns"], 1e-3);
+            self.memory(number, &format!("{pattern}: after {step} reads"), &visit);
         }
         if idle > 0 {
             sleep(Duration::from_secs(idle)).await;
-            self.memory(number, &format!("{order}: {idle} s later"), &client.request("memory").await?);
+            self.memory(number, &format!("{pattern}: {idle} s later"), &client.request("memory").await?);
         }
         Ok(())
     }

@@ -88,7 +88,7 @@ fn tables_by_name(results: &Results) -> Vec<(&'static str, String)> {
         by_name.push(("replayed-first-page", measurements::first_page(part_results)));
     }
     if let Some(fault_results) = &results.faults {
-        by_name.push(("faults-setting", describe_environment(&fault_results.environment, fault_results.seconds)));
+        by_name.push(("faults-setting", describe_environment(&fault_results.environment, fault_results.run_seconds)));
         by_name.push(("faults-summary", faults::summary(fault_results, None)));
         by_name.push(("faults-first-page", faults::summary(fault_results, Some(FAULTS_OF_FIRST_PAGE))));
         by_name.push(("faults", faults::table(fault_results)));

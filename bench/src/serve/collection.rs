@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
-use super::records::{self, Records, Stamp};
+use super::records::{self, ObjectValues, Records};
 use super::served::Served;
 use crate::BenchError;
 use crate::checksum::Checksum;
@@ -57,9 +57,9 @@ pub(super) struct Object {
 }
 
 impl Object {
-    /// Returns the stamp with which the object is listed.
-    pub(super) fn stamp(self) -> Stamp {
-        Stamp { version: self.version, sent: 0, stay: self.stay }
+    /// Returns the values with which the object is listed.
+    pub(super) fn values(self) -> ObjectValues {
+        ObjectValues { version: self.version, sent: 0, stay: self.stay }
     }
 }
 
@@ -69,7 +69,7 @@ pub(super) struct Change {
     pub(super) index: usize,
     /// Type of the watch event.
     pub(super) event_type: &'static str,
-    pub(super) stamp: Stamp,
+    pub(super) values: ObjectValues,
     /// Object before the change.
     before: Object,
 }
@@ -80,7 +80,7 @@ pub(super) enum ChangeKind {
     /// Objects are modified.
     Modified,
     /// Objects are modified, with the time of the change.
-    Stamped,
+    ModifiedWithTime,
     /// Objects are modified, deleted and recreated.
     Churned,
 }
@@ -182,7 +182,7 @@ impl Collection {
 
     /// Makes `count` changes in one step. The last change is not a deletion. Returns its version.
     pub(super) fn change(&self, count: usize, kind: ChangeKind) -> u64 {
-        let sent = if kind == ChangeKind::Stamped { now_nanos() } else { 0 };
+        let sent = if kind == ChangeKind::ModifiedWithTime { now_nanos() } else { 0 };
         let version = {
             let mut state = self.lock();
             for number in 1..=count {
@@ -207,8 +207,8 @@ impl Collection {
                     "MODIFIED"
                 };
                 object.exists = event_type != "DELETED";
-                let stamp = Stamp { version, sent, stay: object.stay };
-                state.record(Change { index, event_type, stamp, before });
+                let values = ObjectValues { version, sent, stay: object.stay };
+                state.record(Change { index, event_type, values, before });
             }
             self.initial_state_version() + state.change_count() as u64
         };
@@ -224,7 +224,7 @@ impl Collection {
         let mut text = Vec::new();
         for (index, object) in objects.iter().enumerate().filter(|(_, object)| object.exists) {
             text.clear();
-            self.json.append(&mut text, index, 0, object.stamp());
+            self.json.append(&mut text, index, 0, object.values());
             let mut pod: Pod = serde_json::from_slice(&text)?;
             // Steadfast drops `managedFields` before it caches an object, so both sides must ignore this field.
             pod.metadata.managed_fields = None;
@@ -278,7 +278,7 @@ impl State {
         {
             self.dropped_count += 1;
             // Watches from dropped versions must receive an expiry instead of a gap.
-            self.oldest_version = self.oldest_version.max(dropped.stamp.version);
+            self.oldest_version = self.oldest_version.max(dropped.values.version);
         }
     }
 }

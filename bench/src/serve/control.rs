@@ -1,8 +1,9 @@
-//! Commands of the run to the server, one line per connection.
+//! Commands of the run to the server, one line per connection. An empty response field means: the version of the last
+//! change.
 //!
 //! | line | effect | response |
 //! |---|---|---|
-//! | `burst COUNT` | modifies objects | version of the last change; an empty field below means this version, too |
+//! | `burst COUNT` | modifies objects | |
 //! | `paced COUNT PER-SECOND` | modifies objects at regular intervals | final version |
 //! | `halt` | stops paced changes | |
 //! | `expire COUNT` | modifies objects, and expires all changes so far | |
@@ -64,7 +65,10 @@ async fn execute(socket: TcpStream, collection: Arc<Collection>) {
             let (count, per_second) = (number(1), number(2).max(1));
             // The response contains the version after all changes, before the first one is made.
             let final_version = collection.change(0, ChangeKind::Modified) + count as u64;
-            tokio::spawn(make_paced_changes(collection, count, per_second));
+            // The count is read before the response is sent. A `halt` that follows the response therefore stops the
+            // changes even if their task has not started yet.
+            let halt_count = collection.halt_count();
+            tokio::spawn(make_paced_changes(collection, count, per_second, halt_count));
             final_version
         }
         _ => return,
@@ -73,16 +77,16 @@ async fn execute(socket: TcpStream, collection: Arc<Collection>) {
     let _ = socket.write_all(format!("{version}\n").as_bytes()).await;
 }
 
-/// Makes changes at regular intervals. If changes are late, several are made together.
-async fn make_paced_changes(collection: Arc<Collection>, count: usize, per_second: usize) {
+/// Makes changes at regular intervals, until the number of `halt` commands exceeds `halt_count`. If changes are late,
+/// several are made together.
+async fn make_paced_changes(collection: Arc<Collection>, count: usize, per_second: usize, halt_count: u64) {
     let started = Instant::now();
     let mut change_count = 0;
-    let halt_count = collection.halt_count();
     while change_count < count && collection.halt_count() == halt_count {
         // The number of due changes follows from the time, so that the task catches up after a delay.
         let due_count = (started.elapsed().as_secs_f64() * per_second as f64) as usize + 1;
         if due_count > change_count {
-            collection.change(due_count.min(count) - change_count, ChangeKind::Stamped);
+            collection.change(due_count.min(count) - change_count, ChangeKind::ModifiedWithTime);
             change_count = due_count.min(count);
         }
         sleep_until(started + Duration::from_secs_f64(change_count as f64 / per_second as f64)).await;

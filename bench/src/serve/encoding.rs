@@ -6,10 +6,10 @@
 use std::io::Write;
 
 use super::collection::Collection;
-use super::records::{Stamp, VERSION_DIGITS};
+use super::records::{ObjectValues, VERSION_DIGITS};
 
 /// Kind of the collection. The same objects are served as a built-in type, as a custom resource, or as the metadata
-/// of either. The metadata come first in each object.
+/// of either. The metadata come first in each generated object, so that a prefix of its bytes is the metadata object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum CollectionKind {
     Pods,
@@ -81,7 +81,7 @@ impl Encoding {
         into: &mut Vec<u8>,
         collection: &Collection,
         index: usize,
-        stamp: Stamp,
+        values: ObjectValues,
         is_first: bool,
     ) {
         match self {
@@ -90,15 +90,15 @@ impl Encoding {
                     into.push(b',');
                 }
                 match kind {
-                    CollectionKind::Pods => collection.json.append(into, index, 0, stamp),
+                    CollectionKind::Pods => collection.json.append(into, index, 0, values),
                     CollectionKind::Widgets | CollectionKind::Metadata => {
-                        self.json_object(into, collection, index, stamp);
+                        self.json_object(into, collection, index, values);
                     }
                 }
             }
             Self::Protobuf(kind) => {
                 append_tag(into, 2, kind.length(collection, index));
-                kind.append_protobuf(into, collection, index, stamp);
+                kind.append_protobuf(into, collection, index, values);
             }
         }
     }
@@ -121,17 +121,17 @@ impl Encoding {
         collection: &Collection,
         event_type: &str,
         index: usize,
-        stamp: Stamp,
+        values: ObjectValues,
     ) {
         match self {
             Self::Json(_) => {
                 let _ = write!(into, r#"{{"type":"{event_type}","object":"#);
-                self.json_object(into, collection, index, stamp);
+                self.json_object(into, collection, index, values);
                 into.extend_from_slice(b"}\n");
             }
             Self::Protobuf(kind) => {
                 append_event_start(into, event_type, (kind.api_version(), kind.name()), kind.length(collection, index));
-                kind.append_protobuf(into, collection, index, stamp);
+                kind.append_protobuf(into, collection, index, values);
             }
         }
     }
@@ -192,16 +192,16 @@ impl Encoding {
     }
 
     /// Appends an object together with its kind, which generated objects do not contain.
-    fn json_object(self, into: &mut Vec<u8>, collection: &Collection, index: usize, stamp: Stamp) {
+    fn json_object(self, into: &mut Vec<u8>, collection: &Collection, index: usize, values: ObjectValues) {
         let Self::Json(kind) = self else { return };
         // The first byte of the object, its opening brace, is skipped: the new head replaces the brace.
         into.push(b'{');
         into.extend_from_slice(kind.type_meta().as_bytes());
         if kind == CollectionKind::Metadata {
-            collection.json.append_metadata(into, index, 1, stamp);
+            collection.json.append_metadata(into, index, 1, values);
             into.push(b'}');
         } else {
-            collection.json.append(into, index, 1, stamp);
+            collection.json.append(into, index, 1, values);
         }
     }
 }
@@ -240,11 +240,11 @@ impl CollectionKind {
         }
     }
 
-    fn append_protobuf(self, into: &mut Vec<u8>, collection: &Collection, index: usize, stamp: Stamp) {
+    fn append_protobuf(self, into: &mut Vec<u8>, collection: &Collection, index: usize, values: ObjectValues) {
         if self == Self::Metadata {
-            collection.protobuf.append_metadata(into, index, 0, stamp);
+            collection.protobuf.append_metadata(into, index, 0, values);
         } else {
-            collection.protobuf.append(into, index, 0, stamp);
+            collection.protobuf.append(into, index, 0, values);
         }
     }
 }

@@ -55,7 +55,7 @@ impl Follower {
             let mut chunk = Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 4);
             while index < end_index && chunk.len() < CHUNK_BYTES {
                 if listed[index].exists {
-                    encoding.append_event(&mut chunk, &collection, "ADDED", index, listed[index].stamp());
+                    encoding.append_event(&mut chunk, &collection, "ADDED", index, listed[index].values());
                 }
                 index += 1;
             }
@@ -108,10 +108,16 @@ impl Follower {
         let mut chunk = Vec::with_capacity(CHUNK_BYTES);
         for change in changes {
             if self.selected.contains(&change.index) {
-                self.encoding.append_event(&mut chunk, &self.collection, change.event_type, change.index, change.stamp);
+                self.encoding.append_event(
+                    &mut chunk,
+                    &self.collection,
+                    change.event_type,
+                    change.index,
+                    change.values,
+                );
             }
             // The version also advances with objects that are not selected, so that bookmarks stay current.
-            *version = change.stamp.version;
+            *version = change.values.version;
             if chunk.len() >= CHUNK_BYTES {
                 break;
             }

@@ -45,9 +45,9 @@ struct RecordLayout {
     copy_offset: usize,
 }
 
-/// Values that are written into an object.
+/// Values that are written over the placeholders of an object.
 #[derive(Clone, Copy)]
-pub(super) struct Stamp {
+pub(super) struct ObjectValues {
     pub(super) version: u64,
     /// Time of sending in nanoseconds since 1970, or 0 if this time is not needed.
     pub(super) sent: u64,
@@ -147,27 +147,27 @@ impl Records {
         name
     }
 
-    /// Appends the object `index` without its first `skip` bytes, with the stamp.
-    pub(super) fn append(&self, into: &mut Vec<u8>, index: usize, skip: usize, stamp: Stamp) {
-        self.append_to(into, index, skip, self.length(index), stamp);
+    /// Appends the object `index` without its first `skip` bytes, with the values.
+    pub(super) fn append(&self, into: &mut Vec<u8>, index: usize, skip: usize, values: ObjectValues) {
+        self.append_to(into, index, skip, self.length(index), values);
     }
 
-    /// Appends the object `index` up to the end of its metadata, without its first `skip` bytes, with the stamp.
-    pub(super) fn append_metadata(&self, into: &mut Vec<u8>, index: usize, skip: usize, stamp: Stamp) {
-        self.append_to(into, index, skip, self.metadata_length(index), stamp);
+    /// Appends the object `index` up to the end of its metadata, without its first `skip` bytes, with the values.
+    pub(super) fn append_metadata(&self, into: &mut Vec<u8>, index: usize, skip: usize, values: ObjectValues) {
+        self.append_to(into, index, skip, self.metadata_length(index), values);
     }
 
-    fn append_to(&self, into: &mut Vec<u8>, index: usize, skip: usize, end: usize, stamp: Stamp) {
+    fn append_to(&self, into: &mut Vec<u8>, index: usize, skip: usize, end: usize, values: ObjectValues) {
         let (layout, copy) = self.layout_and_copy(index);
         let start = into.len();
         into.extend_from_slice(&self.bytes[layout.start + skip..layout.start + end]);
         // The placeholders have a fixed number of digits, so that no byte moves.
-        write_digits(&mut into[start + layout.version_offset - skip..], VERSION_DIGITS, stamp.version);
-        write_digits(&mut into[start + layout.sent_offset - skip..], SENT_DIGITS, stamp.sent);
-        if stamp.stay > 0 {
+        write_digits(&mut into[start + layout.version_offset - skip..], VERSION_DIGITS, values.version);
+        write_digits(&mut into[start + layout.sent_offset - skip..], SENT_DIGITS, values.sent);
+        if values.stay > 0 {
             // A recreated object needs another UID. Its first eight digits contain the number of the stay. The digits
             // after the first hyphen contain the number of the copy.
-            into[start + layout.uid_offset - skip..][..8].copy_from_slice(format!("{:08x}", stamp.stay).as_bytes());
+            into[start + layout.uid_offset - skip..][..8].copy_from_slice(format!("{:08x}", values.stay).as_bytes());
         }
         if copy > 0 {
             for at in [layout.uid_offset + COPY_OFFSET_IN_UID, layout.copy_offset] {

@@ -141,7 +141,7 @@ fn list(
         // A response is cut into pieces of similar size, so that memory does not depend on the number of objects.
         while index < end_index && chunk.len() < CHUNK_BYTES {
             if objects[index].exists {
-                encoding.append_item(&mut chunk, &collection, index, objects[index].stamp(), is_first);
+                encoding.append_item(&mut chunk, &collection, index, objects[index].values(), is_first);
                 is_first = false;
             }
             index += 1;

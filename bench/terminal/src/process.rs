@@ -11,7 +11,9 @@ use crate::RunError;
 /// Rows and columns of the terminal.
 const SIZE: (u16, u16) = (50, 160);
 
-/// Length of the end of the output in which text is searched, in bytes. It is longer than any text between two reads.
+/// Number of bytes at the end of the output that are kept and searched for the expected text.
+///
+/// One read from the program has at most 64 KiB, so no text is dropped before it has been searched.
 const SEARCHED_BYTES: usize = 256 << 10;
 
 /// Kernel clock ticks per second in `/proc/PID/stat`. Linux has used this value on all common architectures since 2.6.
@@ -36,7 +38,7 @@ pub(crate) struct TerminalProcess {
 pub(crate) enum Expected<'a> {
     /// Text on the screen.
     Screen(&'a str),
-    /// Text anywhere in the output since the last wait.
+    /// Text in the output that this wait receives, in its last [`SEARCHED_BYTES`].
     Output(&'a str),
     /// Number of lines since the start.
     Lines(usize),

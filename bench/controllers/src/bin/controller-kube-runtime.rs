@@ -34,7 +34,8 @@ impl ControllerUnderTest for KubeRuntimeController {
         let concurrency = u16::try_from(concurrency)?;
         let controller = Controller::new(maps, watcher::Config::default())
             .with_config(Config::default().concurrency(concurrency))
-            // The library has no queue for single keys, so each round enqueues all objects through this trigger.
+            // Without an unstable feature, the library cannot enqueue single keys. Each round therefore enqueues all
+            // objects through this trigger.
             .reconcile_all_on(enqueue_all_signals);
         let running = controller.run(reconcile, policy, work).for_each(|_| std::future::ready(()));
         Ok(Self { enqueue_all_sender, task: tokio::spawn(running) })

@@ -225,15 +225,15 @@ async fn change_while_disconnected(
 
 async fn compacted(setup: &mut Setup) -> Result<(), BenchError> {
     let changes =
-        |setup: &mut Setup| ten_names(setup).iter().try_for_each(|name| setup.expected.change(&setup.server, name));
+        |setup: &mut Setup| ten_names(setup).iter().try_for_each(|name| setup.writer.change(&setup.server, name));
     change_while_disconnected(setup, changes).await
 }
 
 async fn recreated(setup: &mut Setup) -> Result<(), BenchError> {
     change_while_disconnected(setup, |setup| {
         ten_names(setup).iter().try_for_each(|name| {
-            setup.expected.delete(&setup.server, name)?;
-            setup.expected.create(&setup.server, name)
+            setup.writer.delete(&setup.server, name)?;
+            setup.writer.create(&setup.server, name)
         })
     })
     .await
@@ -241,7 +241,7 @@ async fn recreated(setup: &mut Setup) -> Result<(), BenchError> {
 
 async fn deleted(setup: &mut Setup) -> Result<(), BenchError> {
     change_while_disconnected(setup, |setup| {
-        ten_names(setup).iter().try_for_each(|name| setup.expected.delete(&setup.server, name))
+        ten_names(setup).iter().try_for_each(|name| setup.writer.delete(&setup.server, name))
     })
     .await
 }
@@ -258,7 +258,7 @@ async fn gone_in_stream(setup: &mut Setup) -> Result<(), BenchError> {
 fn expired_continue_tokens(setup: &mut Setup) -> Result<(), BenchError> {
     // With the initial objects, the list has 1,200 items, which are more than one page.
     for _ in 0..1_125 {
-        setup.expected.create_another(&setup.server)?;
+        setup.writer.create_another(&setup.server)?;
     }
     // Streamed lists are rejected, because only paged lists have continue tokens.
     setup.faults().refuse_streamed_lists(true);
@@ -316,9 +316,9 @@ async fn events_lost(setup: &mut Setup) -> Result<(), BenchError> {
     // One event of each kind is dropped: a change, a deletion and a creation.
     setup.faults().drop_events(3, |change| change.resource.resource() == "configmaps");
     let names = ten_names(setup);
-    setup.expected.change(&setup.server, &names[0])?;
-    setup.expected.delete(&setup.server, &names[1])?;
-    setup.expected.create_another(&setup.server)?;
+    setup.writer.change(&setup.server, &names[0])?;
+    setup.writer.delete(&setup.server, &names[1])?;
+    setup.writer.create_another(&setup.server)?;
     setup.write(2)
 }
 
@@ -379,11 +379,11 @@ async fn undecodable(setup: &mut Setup) -> Result<(), BenchError> {
     let name = ten_names(setup)[0].clone();
     setup.faults().undecodable("default", &name, true);
     // The change triggers an event with the broken object.
-    setup.expected.change(&setup.server, &name)?;
+    setup.writer.change(&setup.server, &name)?;
     sleep(FAULT_DURATION).await;
     setup.faults().undecodable("default", &name, false);
     // The next event of the object decodes again. Without a write, only a relist would repair the cache.
-    setup.expected.change(&setup.server, &name)?;
+    setup.writer.change(&setup.server, &name)?;
     setup.mark_fault_end();
     Ok(())
 }
@@ -391,13 +391,13 @@ async fn undecodable(setup: &mut Setup) -> Result<(), BenchError> {
 async fn restored(setup: &mut Setup) -> Result<(), BenchError> {
     setup.start_synced_client().await?;
     // State of the backup. The restore undoes later writes.
-    let (objects, revision) = (setup.expected.objects().clone(), setup.server.revision());
+    let (objects, revision) = (setup.writer.expected_objects().clone(), setup.server.revision());
     setup.write_for(Duration::from_secs(2)).await?;
     // The client must have seen the writes that the restore undoes.
     sleep(Duration::from_millis(500)).await;
     setup.mark_fault_start();
     setup.faults().restore(revision);
-    setup.expected.restore(objects);
+    setup.writer.restore(objects);
     setup.mark_fault_end();
     Ok(())
 }
@@ -415,5 +415,5 @@ async fn frozen_etcd(setup: &mut Setup) -> Result<(), BenchError> {
 
 /// Returns ten names of existing objects.
 fn ten_names(setup: &Setup) -> Vec<String> {
-    setup.expected.objects().keys().skip(20).take(10).cloned().collect()
+    setup.writer.expected_objects().keys().skip(20).take(10).cloned().collect()
 }

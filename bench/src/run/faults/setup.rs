@@ -8,8 +8,8 @@ use steadfast_testing::proxy::{Direction, FaultProxy, NetworkFaults};
 use tokio::process::Command;
 use tokio::time::{sleep, sleep_until};
 
-use super::expected_objects::ExpectedObjects;
 use super::observer::Observer;
+use super::recording_writer::RecordingWriter;
 use crate::BenchError;
 use crate::run::client_variant::Library;
 use crate::run::results::FaultResult;
@@ -42,7 +42,7 @@ pub(super) const TOKEN: &str = "the-token-of-this-run";
 /// Server, network, client and writer.
 pub(super) struct Setup {
     pub(super) server: ApiServer,
-    pub(super) expected: ExpectedObjects,
+    pub(super) writer: RecordingWriter,
     proxy: FaultProxy,
     client: Option<Observer>,
     library: Library,
@@ -71,11 +71,11 @@ impl Setup {
         // Clients connect to the proxy. The certificate is valid for the loopback address, whatever the port.
         let proxied_kubeconfig = server.kubeconfig().replace(&address.to_string(), &proxy.address().to_string());
         std::fs::write(kubeconfig, proxied_kubeconfig)?;
-        let expected = ExpectedObjects::create_initial(&server, OBJECT_COUNT)?;
+        let writer = RecordingWriter::create_initial(&server, OBJECT_COUNT)?;
         let (program, kubeconfig) = (program.to_owned(), kubeconfig.to_owned());
         Ok(Self {
             server,
-            expected,
+            writer,
             proxy,
             client: None,
             library,
@@ -145,7 +145,7 @@ impl Setup {
         let started = tokio::time::Instant::now();
         let mut write_count = 0;
         while started.elapsed() < time {
-            self.expected.write(&self.server)?;
+            self.writer.write(&self.server)?;
             write_count += 1;
             // The schedule is absolute, so that slow writes do not lower the rate.
             sleep_until(started + Duration::from_secs(1) * write_count / WRITES_PER_SECOND).await;
@@ -155,7 +155,7 @@ impl Setup {
 
     /// Makes this number of writes without pauses.
     pub(super) fn write(&mut self, times: usize) -> Result<(), BenchError> {
-        (0..times).try_for_each(|_| self.expected.write(&self.server))
+        (0..times).try_for_each(|_| self.writer.write(&self.server))
     }
 
     /// Drops all packets on the open connections silently. New connections are not affected.
@@ -174,7 +174,7 @@ impl Setup {
         let client = self.client.as_mut().ok_or("the client was not started")?;
         loop {
             // The comparison by UID and version is cheap and shows any missed write.
-            if client.cache().await? == *self.expected.objects() {
+            if client.cache().await? == *self.writer.expected_objects() {
                 return Ok(Some(from.elapsed()));
             }
             if from.elapsed() > limit {
@@ -205,7 +205,7 @@ impl Setup {
         if let Some((delay, reason)) = log.first_doubt_since(fault) {
             (fault_result.reported_after, fault_result.reported_error) = (Some(delay.as_secs_f64()), Some(reason));
         }
-        let expected = self.expected.objects();
+        let expected = self.writer.expected_objects();
         // `ghosts` are deleted objects in the view of a handler. `outdated` are objects without their last state.
         let ghosts = log.objects.keys().filter(|name| !expected.contains_key(*name)).count();
         let outdated = expected.iter().filter(|(name, state)| log.objects.get(*name) != Some(state)).count();

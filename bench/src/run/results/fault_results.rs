@@ -13,7 +13,9 @@ use crate::run::number::format_seconds;
 pub(in crate::run) struct FaultResults {
     #[serde(alias = "setting")]
     pub(in crate::run) environment: RunEnvironment,
-    pub(in crate::run) seconds: u64,
+    /// Duration of the whole run.
+    #[serde(rename = "seconds")]
+    pub(in crate::run) run_seconds: u64,
     #[serde(rename = "verdicts")]
     pub(in crate::run) results: Vec<FaultResult>,
 }
@@ -35,11 +37,11 @@ pub(in crate::run) struct FaultResult {
     pub(in crate::run) recovered: Option<f64>,
     #[serde(alias = "patience")]
     pub(in crate::run) recovery_timeout: u64,
-    /// Full transfers from the fault on, listed or streamed.
+    /// Number of full transfers since the start of the fault, listed or streamed.
     pub(in crate::run) lists: usize,
-    /// Watches from a version, from the fault on.
+    /// Number of watches that started at a version, not with a list, since the start of the fault.
     pub(in crate::run) watches: usize,
-    /// Bytes in both directions, including TLS, from the fault on.
+    /// Bytes in both directions, including TLS, since the start of the fault.
     pub(in crate::run) bytes: u64,
     /// Number of objects without a delivery of their last state or of their deletion.
     pub(in crate::run) lost: usize,
@@ -94,12 +96,13 @@ impl fmt::Display for FaultResult {
             Some(error) => write!(f, "not run: {error}"),
             None => write!(
                 f,
-                "reported after {}, back after {}, {} LISTs, {} WATCHes, lost {}",
+                "reported after {}, back after {}, {} LISTs, {} WATCHes, lost {}, merged {}",
                 self.reported_after.map_or_else(|| "never".to_owned(), format_seconds),
                 self.recovery(),
                 self.lists,
                 self.watches,
-                self.lost + self.merged
+                self.lost,
+                self.merged
             ),
         }
     }

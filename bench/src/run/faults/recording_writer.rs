@@ -1,4 +1,4 @@
-//! The expected objects, as the writer knows them.
+//! The writer of a scenario, which also records the objects that a client should have.
 
 use std::collections::BTreeMap;
 
@@ -13,25 +13,25 @@ const NAMESPACE: &str = "default";
 /// UIDs and versions by name.
 pub(super) type Objects = BTreeMap<String, (String, u64)>;
 
-/// Objects with their writer, which writes the same sequence in each run.
-pub(super) struct ExpectedObjects {
+/// Writer that records the expected objects. It writes the same sequence in each run.
+pub(super) struct RecordingWriter {
     objects: Objects,
     next_number: usize,
     write_count: usize,
 }
 
-impl ExpectedObjects {
+impl RecordingWriter {
     /// Creates the `count` initial objects.
     pub(super) fn create_initial(server: &ApiServer, count: usize) -> Result<Self, BenchError> {
-        let mut expected = Self { objects: Objects::new(), next_number: 0, write_count: 0 };
+        let mut writer = Self { objects: Objects::new(), next_number: 0, write_count: 0 };
         for _ in 0..count {
-            expected.create_another(server)?;
+            writer.create_another(server)?;
         }
-        Ok(expected)
+        Ok(writer)
     }
 
     /// Returns the expected objects.
-    pub(super) fn objects(&self) -> &Objects {
+    pub(super) fn expected_objects(&self) -> &Objects {
         &self.objects
     }
 
