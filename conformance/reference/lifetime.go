@@ -12,7 +12,8 @@ import (
 // patience is the timeout of a shutdown. An API server without its etcd would otherwise continue for minutes.
 const patience = 10 * time.Second
 
-// endWithStdin stops this process when its standard input is closed, as after the end of the parent for any reason.
+// endWithStdin stops this process when its standard input is closed. The system closes it when the parent process ends,
+// whatever the reason.
 func endWithStdin() {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)

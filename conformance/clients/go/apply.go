@@ -40,11 +40,11 @@ func managers(object metav1.Object) string {
 func applies(ctx context.Context, set *kubernetes.Clientset) {
 	ctx, stop := context.WithCancel(ctx)
 	maps := set.CoreV1().ConfigMaps(namespace)
-	told := &scenario{}
+	log := &eventLog{}
 	factory := informers.NewSharedInformerFactoryWithOptions(set, 0, informers.WithNamespace(namespace),
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.FieldSelector = "metadata.name=applied" }))
 	shared := factory.Core().V1().ConfigMaps()
-	_, err := shared.Informer().AddEventHandler(told.handler())
+	_, err := shared.Informer().AddEventHandler(log.handler())
 	must("a handler", err)
 	factory.Start(ctx.Done())
 	holds("an informer of the applied objects is synced", cache.WaitForCacheSync(ctx.Done(), shared.Informer().HasSynced), nil)
@@ -103,7 +103,7 @@ func applies(ctx context.Context, set *kubernetes.Clientset) {
 	refused("apply to another object of that name", apierrors.IsInvalid, err)
 	must("delete", maps.Delete(ctx, "applied", metav1.DeleteOptions{}))
 	eventually("an informer receives each apply that changed the object",
-		told.is("added applied", "updated applied", "updated applied", "updated applied", "updated applied", "deleted applied"))
+		log.is("added applied", "updated applied", "updated applied", "updated applied", "updated applied", "deleted applied"))
 	stop()
 	factory.Shutdown()
 }

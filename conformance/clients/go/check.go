@@ -19,13 +19,15 @@ func fail(name, format string, arguments ...any) {
 	os.Exit(1)
 }
 
+// must ends the program if the preparation of a check fails.
 func must(name string, err error) {
 	if err != nil {
 		fail(name, "%v", err)
 	}
 }
 
-func well(name string, err error) {
+// succeeds is a check: the operation returns no error.
+func succeeds(name string, err error) {
 	must(name, err)
 	passed(name)
 }

@@ -80,10 +80,10 @@ func dynamics(ctx context.Context, config *rest.Config) {
 	must("create", err)
 	equal("the dynamic client creates", made.GetGeneration(), int64(1))
 
-	told := &scenario{}
+	log := &eventLog{}
 	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(client, 0, namespace, nil)
 	shared := factory.ForResource(widgets)
-	_, err = shared.Informer().AddEventHandler(told.handler())
+	_, err = shared.Informer().AddEventHandler(log.handler())
 	must("a handler", err)
 	factory.Start(ctx.Done())
 	holds("a dynamic informer is in sync", cache.WaitForCacheSync(ctx.Done(), shared.Informer().HasSynced), nil)
@@ -102,7 +102,7 @@ func dynamics(ctx context.Context, config *rest.Config) {
 	refused("update by an old version", apierrors.IsConflict, err)
 	must("delete", mine.Delete(ctx, "dynamic", metav1.DeleteOptions{}))
 	eventually("a dynamic informer receives changes",
-		told.is("added dynamic", "updated dynamic", "updated dynamic", "deleted dynamic"))
+		log.is("added dynamic", "updated dynamic", "updated dynamic", "deleted dynamic"))
 	stop()
 	factory.Shutdown()
 }

@@ -53,18 +53,18 @@ func install(ctx context.Context, config *rest.Config) *envtest.Environment {
 		},
 	}
 	_, err = environment.Start()
-	well("envtest starts, with definitions from a folder", err)
+	succeeds("envtest starts, with definitions from a folder", err)
 	installed := environment.CRDs
 	holds("it found the definition", len(installed) == 1 && installed[0].Name == "gadgets."+gadgets.Group, installed)
 	_, err = envtest.InstallCRDs(config, envtest.CRDInstallOptions{Paths: []string{"definitions/gadgets.yaml"}, MaxTime: patience})
-	well("InstallCRDs updates an installed definition", err)
+	succeeds("InstallCRDs updates an installed definition", err)
 	return environment
 }
 
 // Applies a ConfigMap and a status for each Gadget. The metadata of a Secret name the Gadget to reconcile.
 type applier struct {
 	client.Client
-	told *scenario
+	log *eventLog
 }
 
 func (r *applier) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
@@ -77,7 +77,7 @@ func (r *applier) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Res
 			if err := r.Update(ctx, gadget); err != nil {
 				return ctrl.Result{}, err
 			}
-			r.told.add("cleaned", gadget.Name)
+			r.log.add("cleaned", gadget.Name)
 		}
 		return ctrl.Result{}, nil
 	}
@@ -123,7 +123,7 @@ func newManager(restConfig *rest.Config, scheme *runtime.Scheme, name string) ma
 	return made
 }
 
-func control(ctx context.Context, manager manager.Manager, told *scenario) {
+func addController(ctx context.Context, manager manager.Manager, log *eventLog) {
 	must("an index", manager.GetFieldIndexer().IndexField(ctx, &Gadget{}, ".spec.mode", func(object client.Object) []string {
 		return []string{object.(*Gadget).Spec.Mode}
 	}))
@@ -131,7 +131,7 @@ func control(ctx context.Context, manager manager.Manager, told *scenario) {
 		return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(object)}}
 	})
 	must("a controller", ctrl.NewControllerManagedBy(manager).For(&Gadget{}).Owns(&corev1.ConfigMap{}).
-		WatchesMetadata(&corev1.Secret{}, byName).Complete(&applier{Client: manager.GetClient(), told: told}))
+		WatchesMetadata(&corev1.Secret{}, byName).Complete(&applier{Client: manager.GetClient(), log: log}))
 }
 
 func tests(ctx context.Context, config *rest.Config) {
@@ -142,10 +142,10 @@ func tests(ctx context.Context, config *rest.Config) {
 	must("a client", err)
 	writes(ctx, direct)
 
-	told := &scenario{}
+	log := &eventLog{}
 	first, second := newManager(config, scheme, "first"), newManager(config, scheme, "second")
-	control(ctx, first, told)
-	control(ctx, second, told)
+	addController(ctx, first, log)
+	addController(ctx, second, log)
 	run := func(manager manager.Manager) (context.CancelFunc, chan error) {
 		running, stop := context.WithCancel(ctx)
 		ended := make(chan error, 1)
@@ -160,7 +160,7 @@ func tests(ctx context.Context, config *rest.Config) {
 	}
 	stopSecond, secondEnded := run(second)
 	holds("the second manager's cache is in sync while it waits", second.GetCache().WaitForCacheSync(ctx), nil)
-	reconciles(ctx, first.GetClient(), direct, told)
+	reconciles(ctx, first.GetClient(), direct, log)
 
 	select {
 	case <-second.Elected():
@@ -169,7 +169,7 @@ func tests(ctx context.Context, config *rest.Config) {
 		passed("one manager leads at a time")
 	}
 	stopFirst()
-	well("the first manager ends", <-firstEnded)
+	succeeds("the first manager ends", <-firstEnded)
 	must("create", direct.Create(ctx, newGadget("inherited", 1)))
 	select {
 	case <-second.Elected():
@@ -180,9 +180,9 @@ func tests(ctx context.Context, config *rest.Config) {
 	inherited := &Gadget{ObjectMeta: metav1.ObjectMeta{Name: "inherited", Namespace: namespace}}
 	eventually("and reconciles", ready(ctx, second.GetClient(), inherited))
 	must("delete", direct.Delete(ctx, inherited))
-	eventually("and runs the finalizer", func() bool { return told.count("cleaned inherited") == 1 })
+	eventually("and runs the finalizer", func() bool { return log.count("cleaned inherited") == 1 })
 	stopSecond()
-	well("the second manager ends", <-secondEnded)
+	succeeds("the second manager ends", <-secondEnded)
 	must("delete", direct.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(namespace)))
 }
 
@@ -249,7 +249,7 @@ func writes(ctx context.Context, direct client.Client) {
 }
 
 // Reconciles after changes of the objects, of owned objects, and of other watched objects.
-func reconciles(ctx context.Context, cached, direct client.Client, told *scenario) {
+func reconciles(ctx context.Context, cached, direct client.Client, log *eventLog) {
 	gadget := newGadget("applied", 2)
 	must("create", direct.Create(ctx, gadget))
 	child := &corev1.ConfigMap{}
@@ -295,11 +295,11 @@ func reconciles(ctx context.Context, cached, direct client.Client, told *scenari
 	eventually("it receives the deletion of a secret", has(map[string]string{"note": ""}))
 	must("delete", direct.Delete(ctx, gadget))
 	eventually("it releases a deleted object", func() bool { return apierrors.IsNotFound(cached.Get(ctx, key, gadget)) })
-	eventually("it cleaned up once, with its finalizer", func() bool { return told.count("cleaned applied") == 1 })
+	eventually("it cleaned up once, with its finalizer", func() bool { return log.count("cleaned applied") == 1 })
 }
 
 func uninstall(ctx context.Context, config *rest.Config, environment *envtest.Environment) {
-	well("envtest stops", environment.Stop())
+	succeeds("envtest stops", environment.Stop())
 	uninstalled(ctx, config)
 }
 

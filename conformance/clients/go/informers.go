@@ -20,18 +20,18 @@ import (
 )
 
 // Received events, in order.
-type scenario struct {
+type eventLog struct {
 	mutex sync.Mutex
 	lines []string
 }
 
-func (s *scenario) add(what, name string) {
+func (s *eventLog) add(what, name string) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.lines = append(s.lines, what+" "+name)
 }
 
-func (s *scenario) is(wanted ...string) func() bool {
+func (s *eventLog) is(wanted ...string) func() bool {
 	return func() bool {
 		s.mutex.Lock()
 		defer s.mutex.Unlock()
@@ -39,7 +39,7 @@ func (s *scenario) is(wanted ...string) func() bool {
 	}
 }
 
-func (s *scenario) count(what string) int {
+func (s *eventLog) count(what string) int {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	n := 0
@@ -52,7 +52,7 @@ func (s *scenario) count(what string) int {
 }
 
 // handler records events. An event of a resync has the same version twice.
-func (s *scenario) handler() cache.ResourceEventHandlerFuncs {
+func (s *eventLog) handler() cache.ResourceEventHandlerFuncs {
 	meta := func(object any) metav1.Object {
 		if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 			object = gone.Obj
@@ -112,29 +112,29 @@ func informer(ctx context.Context, set *kubernetes.Clientset) {
 	maps := set.CoreV1().ConfigMaps(namespace)
 	_, err := maps.Create(ctx, configMap("early", "1"), metav1.CreateOptions{})
 	must("create", err)
-	told, repeated := &scenario{}, &scenario{}
+	log, repeated := &eventLog{}, &eventLog{}
 	factory := informers.NewSharedInformerFactoryWithOptions(set, time.Second, informers.WithNamespace(namespace),
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = "app" }))
 	shared := factory.Core().V1().ConfigMaps()
-	_, err = shared.Informer().AddEventHandlerWithResyncPeriod(told.handler(), 0)
+	_, err = shared.Informer().AddEventHandlerWithResyncPeriod(log.handler(), 0)
 	must("a handler", err)
 	_, err = shared.Informer().AddEventHandler(repeated.handler()) // each second, the shortest possible resync period
 	must("a handler", err)
 	factory.Start(ctx.Done())
 	holds("a shared informer is in sync", cache.WaitForCacheSync(ctx.Done(), shared.Informer().HasSynced), nil)
-	eventually("it delivers the existing objects", told.is("added early"))
+	eventually("it delivers the existing objects", log.is("added early"))
 	late, err := maps.Create(ctx, configMap("late", "1"), metav1.CreateOptions{})
 	must("create", err)
 	late.Data["value"] = "2"
 	_, err = maps.Update(ctx, late, metav1.UpdateOptions{})
 	must("update", err)
 	must("delete", maps.Delete(ctx, "early", metav1.DeleteOptions{}))
-	eventually("it delivers changes", told.is("added early", "added late", "updated late", "deleted early"))
+	eventually("it delivers changes", log.is("added early", "added late", "updated late", "deleted early"))
 	late.Labels = nil
 	late.ResourceVersion = ""
 	_, err = maps.Update(ctx, late, metav1.UpdateOptions{})
 	must("update", err)
-	eventually("an object that leaves the selector is delivered as deleted", told.is("added early", "added late", "updated late", "deleted early", "deleted late"))
+	eventually("an object that leaves the selector is delivered as deleted", log.is("added early", "added late", "updated late", "deleted early", "deleted late"))
 	_, err = maps.Create(ctx, configMap("stays", "1"), metav1.CreateOptions{})
 	must("create", err)
 	eventually("it resyncs", func() bool { return repeated.count("repeated stays") >= 2 })

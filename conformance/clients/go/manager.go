@@ -22,7 +22,7 @@ const finalizer = group + "/cleanup"
 // Keeps a ConfigMap for each Widget through the manager's cache. Its content is the widget's size.
 type reconciler struct {
 	client.Client
-	told *scenario
+	log *eventLog
 }
 
 func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
@@ -32,7 +32,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	if !widget.GetDeletionTimestamp().IsZero() {
 		if controllerutil.RemoveFinalizer(widget, finalizer) {
-			r.told.add("cleaned", widget.GetName())
+			r.log.add("cleaned", widget.GetName())
 			return ctrl.Result{}, r.Update(ctx, widget)
 		}
 		return ctrl.Result{}, nil
@@ -53,7 +53,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	if result != controllerutil.OperationResultNone {
-		r.told.add(string(result), widget.GetName())
+		r.log.add(string(result), widget.GetName())
 	}
 	before := widget.DeepCopy()
 	if err := unstructured.SetNestedField(widget.Object, true, "status", "ready"); err != nil {
@@ -76,13 +76,13 @@ func manage(ctx context.Context, config *rest.Config) {
 		LeaderElectionReleaseOnCancel: true,
 	})
 	must("a manager", err)
-	told := &scenario{}
+	log := &eventLog{}
 	must("an index", manager.GetFieldIndexer().IndexField(ctx, &corev1.ConfigMap{}, "size", func(object client.Object) []string {
 		return []string{object.(*corev1.ConfigMap).Data["size"]}
 	}))
 	err = ctrl.NewControllerManagedBy(manager).For(newWidget("", 0)).Owns(&corev1.ConfigMap{}).
-		Complete(&reconciler{Client: manager.GetClient(), told: told})
-	well("a controller finds its kinds by discovery", err)
+		Complete(&reconciler{Client: manager.GetClient(), log: log})
+	succeeds("a controller finds its kinds by discovery", err)
 	ended := make(chan error, 1)
 	go func() { ended <- manager.Start(ctx) }()
 	select {
@@ -122,10 +122,10 @@ func manage(ctx context.Context, config *rest.Config) {
 	must("update", cached.Update(ctx, made))
 	eventually("the controller repairs an owned object", has("2"))
 	must("delete", cached.Delete(ctx, made))
-	eventually("the controller recreates it", func() bool { return told.count("created managed") == 2 })
+	eventually("the controller recreates it", func() bool { return log.count("created managed") == 2 })
 	must("delete", cached.Delete(ctx, widget))
 	eventually("the controller releases a deleted object", func() bool { return apierrors.IsNotFound(cached.Get(ctx, key, widget)) })
-	equal("it cleaned up once", told.count("cleaned managed"), 1)
+	equal("it cleaned up once", log.count("cleaned managed"), 1)
 	stop()
-	well("the manager ends", <-ended)
+	succeeds("the manager ends", <-ended)
 }

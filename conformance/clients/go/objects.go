@@ -73,7 +73,7 @@ func objects(ctx context.Context, set *kubernetes.Clientset) {
 	err = maps.Delete(ctx, "one", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &made.ResourceVersion}})
 	refused("delete an old version", apierrors.IsConflict, err)
 	err = maps.Delete(ctx, "one", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &made.UID}})
-	well("delete with the right UID", err)
+	succeeds("delete with the right UID", err)
 }
 
 func pages(ctx context.Context, set *kubernetes.Clientset) {
@@ -107,7 +107,7 @@ func pages(ctx context.Context, set *kubernetes.Clientset) {
 	must("list by selectors", err)
 	equal("list by selectors", len(selected.Items), 1)
 	err = maps.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "app"})
-	well("delete a collection", err)
+	succeeds("delete a collection", err)
 }
 
 // Requests a table, as kubectl does.

@@ -181,14 +181,14 @@ func retriesWatches(ctx context.Context, set *kubernetes.Clientset) {
 	})
 	must("a RetryWatcher", err)
 	defer follower.Stop()
-	told := &scenario{}
+	log := &eventLog{}
 	go func() {
 		for event := range follower.ResultChan() {
 			object, ok := event.Object.(metav1.Object)
 			if !ok {
-				told.add(string(event.Type), fmt.Sprint(event.Object))
+				log.add(string(event.Type), fmt.Sprint(event.Object))
 			} else if event.Type != watch.Bookmark {
-				told.add(string(event.Type), object.GetName())
+				log.add(string(event.Type), object.GetName())
 			}
 		}
 	}()
@@ -207,7 +207,7 @@ func retriesWatches(ctx context.Context, set *kubernetes.Clientset) {
 	_, err = maps.Update(ctx, made, metav1.UpdateOptions{})
 	must("update", err)
 	must("delete", maps.Delete(ctx, "retried", metav1.DeleteOptions{}))
-	eventually("it receives each change once", told.is("ADDED retried", "MODIFIED retried", "DELETED retried"))
+	eventually("it receives each change once", log.is("ADDED retried", "MODIFIED retried", "DELETED retried"))
 	mutex.Lock()
 	defer mutex.Unlock()
 	equal("it resumed at the last seen version", versions[1], made.ResourceVersion)
@@ -216,12 +216,12 @@ func retriesWatches(ctx context.Context, set *kubernetes.Clientset) {
 // Metadata only, in protobuf if the server supports it.
 func watchesMetadata(ctx context.Context, config *rest.Config, set *kubernetes.Clientset) {
 	ctx, stop := context.WithCancel(ctx)
-	told := &scenario{}
+	log := &eventLog{}
 	client := metadata.NewForConfigOrDie(metadata.ConfigFor(config))
 	factory := metadatainformer.NewFilteredSharedInformerFactory(client, 0, namespace, nil)
 	secrets := corev1.SchemeGroupVersion.WithResource("secrets")
 	shared := factory.ForResource(secrets)
-	_, err := shared.Informer().AddEventHandler(told.handler())
+	_, err := shared.Informer().AddEventHandler(log.handler())
 	must("a handler", err)
 	factory.Start(ctx.Done())
 	holds("a metadata informer is in sync", cache.WaitForCacheSync(ctx.Done(), shared.Informer().HasSynced), nil)
@@ -231,13 +231,13 @@ func watchesMetadata(ctx context.Context, config *rest.Config, set *kubernetes.C
 	patched, err := client.Resource(secrets).Namespace(namespace).Patch(ctx, "half", types.MergePatchType, []byte(`{"metadata":{"annotations":{"seen":"yes"}}}`), metav1.PatchOptions{})
 	must("patch", err)
 	equal("a metadata client patches, and receives metadata", []string{patched.Name, patched.Annotations["seen"]}, []string{"half", "yes"})
-	eventually("a metadata informer receives changes", told.is("added half", "updated half"))
+	eventually("a metadata informer receives changes", log.is("added half", "updated half"))
 	cached, err := shared.Lister().ByNamespace(namespace).Get("half")
 	must("its lister", err)
 	held, ok := cached.(*metav1.PartialObjectMetadata)
 	holds("it has labels, annotations and managed fields", ok && held.Labels["app"] == "half" && held.Annotations["seen"] == "yes" && len(held.ManagedFields) > 0, cached)
 	must("delete", client.Resource(secrets).Namespace(namespace).Delete(ctx, "half", metav1.DeleteOptions{}))
-	eventually("and deletions", told.is("added half", "updated half", "deleted half"))
+	eventually("and deletions", log.is("added half", "updated half", "deleted half"))
 	stop()
 	factory.Shutdown()
 }

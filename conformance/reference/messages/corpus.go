@@ -22,8 +22,9 @@ import (
 
 // writeCorpus writes `each` objects of every kind, one per line: apiVersion, kind, protobuf in base64, JSON.
 //
-// The first object of a kind is empty, the second has a value in each field, and the others have random values from the
-// seed. The JSON is that of the object after a round trip through protobuf, which does not distinguish a missing list
+// The first object of a kind is empty. The second has all optional fields down to depth 6, and the others have random
+// ones. The seed determines all random values. In the second object, durations, quantities, numbers or strings, raw
+// JSON, floats and bytes are random too, and so may be empty. The JSON is that of the object after a round trip through protobuf, which does not distinguish a missing list
 // from an empty one.
 func writeCorpus(out io.Writer, seed int64, each int, only string) error {
 	inProtobuf := protobuf.NewSerializer(known, known)
@@ -69,16 +70,17 @@ type filler struct {
 	everything bool
 }
 
-// Limit of the recursion of schemas.
-const deepest = 9
+// maxDepth is the maximum depth of filled values. Some types contain themselves.
+const maxDepth = 9
 
-func (f filler) some(depth int) bool {
-	return depth < deepest && (f.everything && depth < 6 || f.Intn(2) == 0)
+// isSet decides whether an optional value at this depth is set.
+func (f filler) isSet(depth int) bool {
+	return depth < maxDepth && (f.everything && depth < 6 || f.Intn(2) == 0)
 }
 
 // count returns the number of elements of a slice or map. A negative number means nil.
 func (f filler) count(depth int) int {
-	if !f.some(depth) {
+	if !f.isSet(depth) {
 		return f.Intn(2) - 1
 	}
 	return 1 + f.Intn(2)
@@ -151,7 +153,7 @@ func (f filler) fill(value reflect.Value, depth int) {
 	case reflect.Float64:
 		value.SetFloat(pick(f, 0, math.Copysign(0, -1), 1, -3, 0.1, 1e20, 1e21, 1<<60, -(1 << 63), 5e-324, math.MaxFloat64))
 	case reflect.Pointer:
-		if f.some(depth) {
+		if f.isSet(depth) {
 			value.Set(reflect.New(value.Type().Elem()))
 			f.fill(value.Elem(), depth+1)
 		}
@@ -188,8 +190,6 @@ func (f filler) fill(value reflect.Value, depth int) {
 			f.fill(element, depth+1)
 			value.SetMapIndex(key, element)
 		}
-	case reflect.Interface:
-		// runtime.RawExtension has an interface field, which is not in its bytes.
 	default:
 		panic(fmt.Sprintf("no way to fill %s", value.Type()))
 	}

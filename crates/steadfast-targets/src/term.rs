@@ -35,7 +35,7 @@ pub struct WritePermit {
 
 /// Error of a write whose term ended before the write completed.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the term of this replica as the leader ended before the write")]
+#[error("the term of this replica as the leader ended before the write was complete")]
 pub struct TermEnded;
 
 debug_as_message!(TermEnded);
@@ -158,7 +158,7 @@ impl fmt::Debug for TermKeeper {
 
 impl fmt::Debug for WritePermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit").field("token", &self.token()).field("is_valid", &self.is_valid()).finish()
+        f.debug_struct("WritePermit").field("token", &self.token()).field("is_valid", &self.is_valid()).finish()
     }
 }
 
@@ -188,6 +188,7 @@ mod tests {
         keeper.open(Arc::new(TestTerm(is_open.clone())));
         let permit = gate.opened().await;
         assert_eq!(permit.token(), 7);
+        assert_eq!(format!("{permit:?}"), "WritePermit { token: 7, is_valid: true }");
         let mut steps = 0;
         let write = async {
             loop {

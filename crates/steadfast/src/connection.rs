@@ -2,6 +2,7 @@
 
 mod addressing;
 mod auth;
+pub(crate) mod authorization_source;
 mod builder;
 mod busy_retry;
 mod client;

@@ -12,6 +12,11 @@ use crate::Cacheable;
 use crate::checkpoint::{Checkpoint, CheckpointError};
 use crate::connection::Connection;
 
+/// Credentials of a configuration.
+pub mod credentials {
+    pub use crate::connection::authorization_source::AuthorizationSource;
+}
+
 /// Lookup of a resource by any name that kubectl takes.
 pub mod catalog {
     pub use crate::catalog::{Catalog, NotFound, ServedResource, fetch_catalog};

@@ -4,7 +4,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use steadfast::kube::config::AuthInfo;
+use steadfast::kube::Config;
+use steadfast::unstable::credentials::AuthorizationSource;
 
 use super::context::CheckContext;
 use super::finding::Finding;
@@ -17,9 +18,9 @@ const EFFECT: &str = "the server rejects lists and watches of a client that it c
 
 /// Asks the server for the user of the credentials.
 pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
-    let credentials = Credentials::of(&context.config.auth_info);
+    let credentials = Credentials::of(&context.config);
     let subject = &context.source;
-    let mut findings: Vec<Finding> = token_finding(&context.config.auth_info, Timestamp::now()).into_iter().collect();
+    let mut findings: Vec<Finding> = token_finding(&context.config, Timestamp::now()).into_iter().collect();
     findings.push(match user_review(context).await {
         Ok(response) => identified(subject, &credentials, response),
         Err(error) if error.status() == Some(401) => Finding::failure(
@@ -80,36 +81,52 @@ struct Credentials {
 }
 
 impl Credentials {
-    fn of(user: &AuthInfo) -> Self {
-        let (kind, remedy) = if let Some(exec) = &user.exec {
-            let command = exec.command.as_deref().unwrap_or("without a command");
-            (
-                format!("exec plugin {command}"),
-                "run the plugin's login again, and check its output with `kubectl get ns`",
-            )
-        } else if let Some(file) = &user.token_file {
-            (format!("token file {file}"), "check that the file has a current token of this cluster")
-        } else if user.token.is_some() {
-            ("token".to_owned(), "put a current token into the kubeconfig; tokens expire or are revoked")
-        } else if user.client_certificate.is_some() || user.client_certificate_data.is_some() {
-            let remedy = "renew the client certificate, and check that the server trusts its issuer (--client-ca-file)";
-            ("client certificate".to_owned(), remedy)
-        } else if user.username.is_some() {
-            let remedy = "use a token or a client certificate; Kubernetes has no passwords since 1.19";
-            ("user name and password".to_owned(), remedy)
-        } else if user.auth_provider.is_some() {
-            ("auth-provider".to_owned(), "replace the auth-provider by an exec plugin; kubectl removed it in 1.26")
-        } else {
-            ("none".to_owned(), "add a user with a token, certificate or exec plugin to the context of the kubeconfig")
+    /// Returns the credentials that the library sends with `config`. The order of the sources is the library's.
+    fn of(config: &Config) -> Self {
+        const PASSWORD_REMEDY: &str = "use a token or a client certificate; Kubernetes has no passwords since 1.19";
+
+        let user = &config.auth_info;
+        let has_certificate = user.client_certificate.is_some() || user.client_certificate_data.is_some();
+        let (kind, remedy) = match AuthorizationSource::of(config) {
+            Some(AuthorizationSource::AuthProvider) => {
+                ("auth-provider".to_owned(), "replace the auth-provider by an exec plugin; kubectl removed it in 1.26")
+            }
+            Some(AuthorizationSource::Password) => ("user name and password".to_owned(), PASSWORD_REMEDY),
+            Some(AuthorizationSource::TokenFile) => {
+                let file = user.token_file.as_deref().unwrap_or_default();
+                (format!("token file {file}"), "check that the file has a current token of this cluster")
+            }
+            Some(AuthorizationSource::Token) => {
+                ("token".to_owned(), "put a current token into the kubeconfig; tokens expire or are revoked")
+            }
+            Some(AuthorizationSource::Plugin) => {
+                let command = user.exec.as_ref().and_then(|exec| exec.command.as_deref());
+                (
+                    format!("exec plugin {}", command.unwrap_or("without a command")),
+                    "run the plugin's login again, and check its output with `kubectl get ns`",
+                )
+            }
+            Some(AuthorizationSource::Url) | None if has_certificate => (
+                "client certificate".to_owned(),
+                "renew the client certificate, and check that the server trusts its issuer (--client-ca-file)",
+            ),
+            Some(AuthorizationSource::Url) => {
+                ("user name and password in the URL of the server".to_owned(), PASSWORD_REMEDY)
+            }
+            None => (
+                "none".to_owned(),
+                "add a user with a token, certificate or exec plugin to the context of the kubeconfig",
+            ),
         };
         Self { kind, remedy }
     }
 }
 
-/// Judges the expiry of a token in the kubeconfig, if the token is a JWT.
-fn token_finding(user: &AuthInfo, now: Timestamp) -> Option<Finding> {
-    // A file and a plugin are read again before the expiry.
-    let token = user.token.as_ref().filter(|_| user.token_file.is_none() && user.exec.is_none())?;
+/// Judges the expiry of a token in the kubeconfig, if the library sends this token and the token is a JWT.
+fn token_finding(config: &Config, now: Timestamp) -> Option<Finding> {
+    // Other sources are read again before the expiry, or take precedence over the token.
+    let is_sent = AuthorizationSource::of(config) == Some(AuthorizationSource::Token);
+    let token = config.auth_info.token.as_ref().filter(|_| is_sent)?;
     let expires = token_expiry(secrecy::ExposeSecret::expose_secret(token))?;
     let remedy = "use a token file or an exec plugin, which renew the token, or request a longer-lived token";
     Some(if expires <= now {
@@ -135,8 +152,18 @@ fn token_expiry(token: &str) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
+    use steadfast::kube::config::{AuthInfo, ExecConfig};
+
     use super::super::finding::FindingSeverity;
     use super::*;
+
+    fn config(user: AuthInfo) -> Config {
+        Config { auth_info: user, ..Config::new("https://localhost".parse().expect("a URL")) }
+    }
+
+    fn exec() -> ExecConfig {
+        serde_json::from_value(json!({"command": "login"})).expect("a plugin")
+    }
 
     fn jwt(expires: i64) -> String {
         let claims = URL_SAFE_NO_PAD.encode(json!({"exp": expires}).to_string());
@@ -150,20 +177,40 @@ mod tests {
             [(-1, FindingSeverity::Failure), (600, FindingSeverity::Warning), (90_000, FindingSeverity::Ok)]
         {
             let user = AuthInfo { token: Some(jwt(1_800_000_000 + offset).into()), ..AuthInfo::default() };
-            let finding = token_finding(&user, now).expect("a finding");
+            let finding = token_finding(&config(user), now).expect("a finding");
             assert_eq!(finding.severity, severity, "{finding:?}");
             assert!(!format!("{finding:?}").contains("c2lnbmF0dXJl"), "{finding:?}");
         }
         let opaque = AuthInfo { token: Some("hunter2".to_owned().into()), ..AuthInfo::default() };
-        assert_eq!(token_finding(&opaque, now), None);
+        assert_eq!(token_finding(&config(opaque), now), None);
+    }
+
+    #[test]
+    fn token_next_to_other_credentials_is_judged_if_sent() {
+        let now = Timestamp::from_second(1_800_000_000).expect("a time");
+        let expired = AuthInfo { token: Some(jwt(1_700_000_000).into()), ..AuthInfo::default() };
+        let with_plugin = AuthInfo { exec: Some(exec()), ..expired.clone() };
+        assert!(token_finding(&config(with_plugin), now).is_some(), "a token takes precedence over a plugin");
+        let with_user = AuthInfo { username: Some("user".to_owned()), ..expired.clone() };
+        assert_eq!(token_finding(&config(with_user), now), None);
+        let with_file = AuthInfo { token_file: Some("/run/token".to_owned()), ..expired };
+        assert_eq!(token_finding(&config(with_file), now), None);
     }
 
     #[test]
     fn credentials_name_their_source() {
-        let user = AuthInfo { token_file: Some("/run/token".to_owned()), ..AuthInfo::default() };
-        assert_eq!(Credentials::of(&user).kind, "token file /run/token");
-        let user = AuthInfo { token: Some("hunter2".to_owned().into()), ..AuthInfo::default() };
-        assert_eq!(Credentials::of(&user).kind, "token");
-        assert_eq!(Credentials::of(&AuthInfo::default()).kind, "none");
+        let kind = |user: &AuthInfo| Credentials::of(&config(user.clone())).kind;
+        let mut user = AuthInfo::default();
+        assert_eq!(kind(&user), "none");
+        user.client_certificate_data = Some("certificate".to_owned());
+        assert_eq!(kind(&user), "client certificate");
+        user.exec = Some(exec());
+        assert_eq!(kind(&user), "exec plugin login");
+        user.token = Some("hunter2".to_owned().into());
+        assert_eq!(kind(&user), "token");
+        user.token_file = Some("/run/token".to_owned());
+        assert_eq!(kind(&user), "token file /run/token");
+        user.username = Some("user".to_owned());
+        assert_eq!(kind(&user), "user name and password");
     }
 }

@@ -37,8 +37,8 @@ pub(crate) fn change<E>(
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
         Err(error) => return Err(UpdateError::Unreadable(error)),
     };
-    // Replaces the target of a symbolic link, not the link.
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    // Replaces the target of a symbolic link, not the link. The target may be missing.
+    let path = link_target(path);
     match change(&text).map_err(UpdateError::Rejected)? {
         Some(text) => replace(&path, text.as_bytes()).map_err(UpdateError::Unwritable),
         None => match fs::remove_file(&path) {
@@ -46,6 +46,21 @@ pub(crate) fn change<E>(
             _ => Ok(()),
         },
     }
+}
+
+/// Maximum number of symbolic links that are followed, as on Linux.
+const MAX_LINKS: usize = 40;
+
+/// Returns the file to which the symbolic links at `path` lead, or `path` if it is no link. The file may be missing.
+fn link_target(path: &Path) -> PathBuf {
+    let mut target = path.to_owned();
+    for _ in 0..MAX_LINKS {
+        // Fails for a missing file, and for a file that is no link.
+        let Ok(next) = fs::read_link(&target) else { break };
+        // A relative link starts at the folder of the link.
+        target = folder_of(&target).join(next);
+    }
+    target
 }
 
 /// Lock file next to a file; removed when dropped.
@@ -206,6 +221,25 @@ mod tests {
         assert_eq!(fs::read_to_string(&path)?, "new");
         assert!(fs::symlink_metadata(&link)?.is_symlink());
         assert_eq!(fs::metadata(&path)?.permissions().mode() & 0o777, 0o600);
+        Ok(())
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn dangling_link_is_kept_and_target_created() -> io::Result<()> {
+        use std::os::unix::fs::symlink;
+
+        let folder = Folder::new("dangling")?;
+        let (path, link) = (folder.0.join("config"), folder.0.join("link"));
+        symlink("config", folder.0.join("relative"))?;
+        symlink(folder.0.join("relative"), &link)?;
+        write_text(&link, "new").expect("the target is created");
+        assert_eq!(fs::read_to_string(&path)?, "new");
+        change::<()>(&link, |_| Ok(None)).expect("the target is removed");
+        assert!(fs::symlink_metadata(&link)?.is_symlink());
+        write_text(&link, "again").expect("the target is created again");
+        assert_eq!(fs::read_to_string(&path)?, "again");
+        assert!(fs::symlink_metadata(&link)?.is_symlink());
         Ok(())
     }
 

@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 use tower::util::{BoxCloneService, Either};
 use tower::{BoxError, Layer, Service, ServiceExt};
 
+use super::authorization_source::AuthorizationSource;
 use super::error::{describe, describe_boxed};
 use super::header::{basic, bearer};
 use super::plugin::{self, Plugin};
@@ -374,14 +375,13 @@ pub(super) fn is_authorized(headers: &HeaderMap) -> bool {
 
 /// Returns true if the configuration has a source that can provide new credentials.
 fn can_renew(info: &AuthInfo) -> bool {
-    info.auth_provider.is_some() || uses_plugin(info) || (info.username.is_none() && info.token_file.is_some())
+    AuthorizationSource::of_user(info).is_some_and(AuthorizationSource::can_renew)
 }
 
 /// Returns true if the credentials come from a plugin: fixed credentials, token files and auth providers take
 /// precedence.
 pub(super) fn uses_plugin(info: &AuthInfo) -> bool {
-    let others = info.username.is_some() || info.token.is_some() || info.token_file.is_some();
-    info.exec.is_some() && !others && info.auth_provider.is_none()
+    AuthorizationSource::of_user(info) == Some(AuthorizationSource::Plugin)
 }
 
 fn read_token(path: &Path) -> Result<HeaderValue, String> {
@@ -396,39 +396,46 @@ fn read_token(path: &Path) -> Result<HeaderValue, String> {
 }
 
 impl Credentials {
-    /// Loads the credentials of `config`. Reads files and runs plugins, and so may block.
-    ///
-    /// An auth provider takes precedence. The order of the others is that of client-go: a name and a password, a token
-    /// file, a token, a plugin, and finally the URL.
+    /// Loads the credentials of `config` from the source that takes precedence ([`AuthorizationSource`]). Reads files
+    /// and runs plugins, and so may block.
     fn load(config: &kube::Config, now: Instant, plugin_timeout: Duration) -> Result<Self, String> {
         const UNSENDABLE: &str = "has a character that a header cannot contain, such as a line break";
 
         let info = &config.auth_info;
-        if let Some(provider) = &info.auth_provider {
-            return Self::of_provider(config, &provider.name);
-        }
-        if let Some(name) = &info.username {
-            let password = info.password.as_ref().map_or("", |password| password.expose_secret());
-            let value = basic(name, password).ok_or_else(|| format!("the name or the password {UNSENDABLE}"))?;
-            return Ok(Self::Fixed(value));
-        }
-        let token = info.token.as_ref().map(|token| bearer(token.expose_secret()));
-        let token = token.map(|value| value.ok_or_else(|| format!("the token {UNSENDABLE}"))).transpose()?;
-        if let Some(path) = &info.token_file {
-            let path = PathBuf::from(path);
-            // As in client-go, the token is the fallback for a file that cannot be read.
-            let read = read_token(&path).or_else(|error| token.ok_or(error))?;
-            return Ok(Self::File(Arc::new(TokenFile { path, last_read: Mutex::new((read, now)) })));
-        }
-        if let Some(token) = token {
-            return Ok(Self::Fixed(token));
-        }
-        if let Some(exec) = &info.exec {
-            let plugin = Plugin::of(exec, plugin_timeout);
-            plugin.obtain(None)?;
-            return Ok(Self::Plugin(plugin));
-        }
-        Ok(Self::of_url(config).map_or(Self::None, Self::Fixed))
+        let token = || {
+            let token = info.token.as_ref().map(|token| bearer(token.expose_secret()));
+            token.map(|value| value.ok_or_else(|| format!("the token {UNSENDABLE}"))).transpose()
+        };
+        Ok(match AuthorizationSource::of_normal(config) {
+            Some(AuthorizationSource::AuthProvider) => match &info.auth_provider {
+                Some(provider) => Self::of_provider(config, &provider.name)?,
+                None => Self::None,
+            },
+            Some(AuthorizationSource::Password) => {
+                let name = info.username.as_deref().unwrap_or_default();
+                let password = info.password.as_ref().map_or("", |password| password.expose_secret());
+                let value = basic(name, password).ok_or_else(|| format!("the name or the password {UNSENDABLE}"))?;
+                Self::Fixed(value)
+            }
+            Some(AuthorizationSource::TokenFile) => {
+                let path = PathBuf::from(info.token_file.as_deref().unwrap_or_default());
+                let fallback = token()?;
+                // As in client-go, the token is the fallback for a file that cannot be read.
+                let read = read_token(&path).or_else(|error| fallback.ok_or(error))?;
+                Self::File(Arc::new(TokenFile { path, last_read: Mutex::new((read, now)) }))
+            }
+            Some(AuthorizationSource::Token) => token()?.map_or(Self::None, Self::Fixed),
+            Some(AuthorizationSource::Plugin) => match &info.exec {
+                Some(exec) => {
+                    let plugin = Plugin::of(exec, plugin_timeout);
+                    plugin.obtain(None)?;
+                    Self::Plugin(plugin)
+                }
+                None => Self::None,
+            },
+            Some(AuthorizationSource::Url) => Self::of_url(config).map_or(Self::None, Self::Fixed),
+            None => Self::None,
+        })
     }
 
     /// Returns the name and the password in the URL of the server, as Go sends them.

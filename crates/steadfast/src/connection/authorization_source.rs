@@ -1,0 +1,86 @@
+//! Precedence of the credentials for the header `Authorization`.
+
+use kube::config::AuthInfo;
+
+use super::normal::normalize;
+use crate::transport::Login;
+
+/// Source of the value of `Authorization`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthorizationSource {
+    /// Auth provider of the user.
+    AuthProvider,
+    /// Name and password of the user.
+    Password,
+    /// Token file of the user. The user's token is the fallback.
+    TokenFile,
+    /// Token of the user.
+    Token,
+    /// Exec plugin of the user.
+    Plugin,
+    /// Name and password in the URL of the server.
+    Url,
+}
+
+impl AuthorizationSource {
+    /// Returns the source that is used with `config`, or `None` if no source is configured. Empty values count as
+    /// absent.
+    pub fn of(config: &kube::Config) -> Option<Self> {
+        Self::of_normal(&normalize(config.clone()))
+    }
+
+    /// Returns the source that is used with `config`, which is in normal form.
+    pub(super) fn of_normal(config: &kube::Config) -> Option<Self> {
+        Self::of_user(&config.auth_info).or_else(|| Login::of(&config.cluster_url).map(|_| Self::Url))
+    }
+
+    /// Returns the source that is used with the user `info`, which is in normal form.
+    ///
+    /// An auth provider takes precedence. The order of the others is that of client-go.
+    pub(super) fn of_user(info: &AuthInfo) -> Option<Self> {
+        let sources = [
+            (info.auth_provider.is_some(), Self::AuthProvider),
+            (info.username.is_some(), Self::Password),
+            (info.token_file.is_some(), Self::TokenFile),
+            (info.token.is_some(), Self::Token),
+            (info.exec.is_some(), Self::Plugin),
+        ];
+        sources.into_iter().find_map(|(is_configured, source)| is_configured.then_some(source))
+    }
+
+    /// Returns true if the source can provide new credentials.
+    pub(super) fn can_renew(self) -> bool {
+        matches!(self, Self::AuthProvider | Self::TokenFile | Self::Plugin)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::config::{AuthProviderConfig, ExecConfig};
+
+    use super::*;
+
+    #[test]
+    fn first_source_takes_precedence() {
+        use AuthorizationSource::{AuthProvider, Password, Plugin, Token, TokenFile, Url};
+
+        let mut config = kube::Config::new("https://user:password@localhost".parse().expect("a URL"));
+        let provider = AuthProviderConfig { name: "oidc".to_owned(), config: Default::default() };
+        let exec: ExecConfig = serde_json::from_str(r#"{"command": "login"}"#).expect("a plugin");
+        // Each step adds the next higher source.
+        let steps: [(AuthorizationSource, Box<dyn Fn(&mut AuthInfo)>); 6] = [
+            (Url, Box::new(|info| info.token = Some(String::new().into()))),
+            (Plugin, Box::new(move |info| info.exec = Some(exec.clone()))),
+            (Token, Box::new(|info| info.token = Some("token".to_owned().into()))),
+            (TokenFile, Box::new(|info| info.token_file = Some("/run/token".to_owned()))),
+            (Password, Box::new(|info| info.username = Some("user".to_owned()))),
+            (AuthProvider, Box::new(move |info| info.auth_provider = Some(provider.clone()))),
+        ];
+        for (expected, add) in steps {
+            add(&mut config.auth_info);
+            assert_eq!(AuthorizationSource::of(&config), Some(expected));
+        }
+        let anonymous = kube::Config::new("https://localhost".parse().expect("a URL"));
+        assert_eq!(AuthorizationSource::of(&anonymous), None);
+    }
+}
