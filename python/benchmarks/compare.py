@@ -140,7 +140,8 @@ class Comparison:
                 add(cells, "memory of a pod", f"{pods:,} pods: {sync['memory'] / 1000:.1f} KB")
                 if name == "steadfast":
                     read = client.deliver(pods)
-                    text = f"{read['seconds']:.2f} s, {1e6 * read['cpu'] / pods:,.0f} µs and then {read['memory'] / 1000:.1f} KB a pod"
+                    processor, memory = f"{1e6 * read['cpu'] / pods:,.0f} µs a pod", f"{read['memory'] / 1000:.1f} KB a pod"
+                    text = f"{read['seconds']:.2f} s ({processor}), memory afterwards {memory}"
                     add(cells, READING, f"{pods:,} pods: {text}")
                 else:
                     cells[READING] = "part of the sync"

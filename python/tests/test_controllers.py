@@ -142,7 +142,8 @@ def test_key_has_one_reconcile_at_a_time(server: Server) -> None:
         active.append(context.name)
         most = max(most, len(active))
         server.patch("configmaps", "shop", context.name, {"data": {"n": str(total)}})
-        # The first reconciles wait for each other: on a slow machine they would follow each other.
+        # The first reconciles wait until three run at once. Otherwise, on a slow machine, they might run one after the
+        # other, and `most` would stay below 3.
         await eventually(lambda: most >= 3)
         await asyncio.sleep(0.002)
         active.remove(context.name)
@@ -529,7 +530,7 @@ def test_failure_is_logged_once(server: Server, caplog: pytest.LogCaptureFixture
     async def main() -> None:
         async with steadfast.Informers(url=server.url) as informers, running(informers, fail) as task:
             await eventually(lambda: attempts >= 3, task)
-            # A timeout raises no exception here, so that the message of the library remains.
+            # A timeout raises no exception in Python, so the library's own log message is the only report of it.
             await eventually(lambda: any("timed out" in record.getMessage() for record in caplog.records), task)
 
     run(main())

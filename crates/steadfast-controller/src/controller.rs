@@ -331,8 +331,9 @@ impl<K: Cacheable> Controller<K> {
     /// Reconciles only keys that `sharding` assigns to this process. A gained key is enqueued as soon as each cache
     /// that reconciles read contains the writes of the previous owner.
     ///
-    /// The controller holds a key while its reconcile runs. To act on the key, [hold](Sharding::hold) the key in the
-    /// reconcile too, before reading anything, and use the client of the guard. While a cache is in doubt, no
+    /// The controller holds a key while its reconcile runs. This hold only delays a hand-over of the key until the
+    /// reconcile ends. The client that may write belongs to a guard of your own. To act on the key, [hold](Sharding::hold)
+    /// it at the start of the reconcile, before reading anything. Write with the guard's client. While a cache is in doubt, no
     /// controller with this `sharding` gains keys. If controllers must not delay each other, use a separate
     /// [`Sharding`] for each of them.
     pub fn sharded_by(mut self, sharding: &Sharding) -> Self {
@@ -422,7 +423,8 @@ impl<K: Cacheable> Controller<K> {
     }
 }
 
-/// Starts the reconcile for `subject`: the first function of `work`, then the second if the first returns an error.
+/// Returns the reconcile for `subject` as a future. It calls the first function of `work`, and the second if the first
+/// returns an error.
 fn prepare<F, Fut, E, P, S, C>(work: &Arc<(F, P)>, subject: S, context: &Arc<C>) -> PreparedReconcile
 where
     F: Fn(S, Arc<C>) -> Fut + Send + Sync + 'static,

@@ -28,7 +28,9 @@ pub struct MirrorSettings {
     pub upsert_only: bool,
     /// Permission to write to the target. Always open by default, for a process without replicas.
     pub gate: TermGate,
-    /// Name under which the mark is claimed. Replicas share one name. Defaults to a name of this process.
+    /// Name of this process in the ownership record of the target
+    /// ([`Target::claim`](crate::Target::claim)). A second process with another name and the same mark removes nothing.
+    /// Replicas share one name. Defaults to a name of this process.
     pub instance: Option<String>,
 }
 

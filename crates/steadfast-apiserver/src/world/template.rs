@@ -8,7 +8,8 @@ use crate::conditions;
 use crate::metadata;
 use crate::random::NAME_LETTERS;
 
-/// Letters of a hash. 27^7 exceeds the 32 bits of the hash.
+/// Number of letters of a hash. [`NAME_LETTERS`] has 27 letters, and 27^7 is more than 2^32, so each hash has a text of
+/// its own.
 const HASH_LETTERS: usize = 7;
 
 /// Returns a pod of the template of its controller `owner`. The pod has no name yet.

@@ -67,7 +67,7 @@ impl EventDraft {
         self
     }
 
-    /// Sets a related object.
+    /// Sets a related object. `Form` is inferred; see [`Subject`].
     #[must_use]
     pub fn related<Form>(mut self, object: &impl Subject<Form>) -> Self {
         self.related = Some(object.reference());

@@ -13,7 +13,8 @@ pub(crate) trait JsonView<'de>: Sized {
     /// Presents the value to any visitor.
     fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error>;
 
-    /// Presents the value to a visitor that expects a text, which is faster for texts.
+    /// Presents the value to a visitor that expects a text. Implementations for texts override this method with a faster
+    /// path.
     #[inline]
     fn text<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         self.any(visitor)

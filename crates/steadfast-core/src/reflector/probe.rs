@@ -294,6 +294,9 @@ impl Probe {
     }
 
     /// Returns true if the regular end of a short watch is a proof.
+    ///
+    /// The server must have shown by another request that it has reached the target: by a streamed list, or by a plain
+    /// list if it also sends bookmarks.
     fn is_end_a_proof(&self, cache: &CacheState) -> bool {
         self.method == ProbeMethod::Streamed
             || self.method == ProbeMethod::Listed && cache.bookmark_interval.has_bookmarks()
@@ -363,9 +366,9 @@ impl Probe {
             return self.failed(now, id, &failure, cache, requester);
         }
         let mut effects = Effects::default();
-        let end_is_proof = self.is_end_a_proof(cache);
+        let server_reached_target = self.is_end_a_proof(cache);
         let State::ShortWatching { watch, .. } = &mut self.state else { return effects };
-        watch.ended(now, end_is_proof);
+        watch.ended(now, server_reached_target);
         let (is_brief, result) = (watch.is_brief, watch.result());
         if is_brief && !result.reached_target {
             // One second was too short, for example because of events. Such an end neither proves nor disproves

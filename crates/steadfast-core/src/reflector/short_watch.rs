@@ -46,8 +46,10 @@ pub(super) struct ShortWatchResult {
     pub(super) received_bookmark: bool,
 }
 
-/// Time for our own watch to deliver the changes that a short watch has shown. Also the minimum silence of a short
-/// watch at its end, since the server may end it between two changes.
+/// Time for our own watch to deliver the changes that a short watch has shown.
+///
+/// A short watch that ends less than this time after its last event proves nothing: the server may have ended it between
+/// two changes.
 pub(super) const SHORT_WATCH_GRACE: Duration = Duration::from_secs(1);
 
 impl ShortWatch {
@@ -86,15 +88,16 @@ impl ShortWatch {
         self.newest_event.as_ref().is_none_or(|(newest_event, _)| !cache.is_new_version(newest_event))
     }
 
-    /// Records the regular end. `end_is_proof` is set if the end itself is a proof.
-    pub(super) fn ended(&mut self, now: Instant, end_is_proof: bool) {
+    /// Records the regular end. `server_reached_target` is set if the server was known to have reached the target
+    /// before this watch was opened.
+    pub(super) fn ended(&mut self, now: Instant, server_reached_target: bool) {
         let is_quiet = self.newest_event.as_ref().is_none_or(|(_, at)| now.since(*at) >= SHORT_WATCH_GRACE);
         // A slow server may end a brief watch before sending anything.
         let lasted_long_enough =
             !self.is_brief || self.opened_at.is_some_and(|opened_at| now.since(opened_at) >= SHORT_WATCH_GRACE / 2);
-        // A bookmark below the probe's version means that this watch has not reached it, even if the server reported
-        // the version as reached.
-        self.reached_target |= end_is_proof && is_quiet && lasted_long_enough && !self.received_bookmark;
+        // After a bookmark below the target, the end is no proof. The bookmark shows that this watch lags behind, even
+        // though another request has shown that the server is at the target.
+        self.reached_target |= server_reached_target && is_quiet && lasted_long_enough && !self.received_bookmark;
     }
 
     /// Returns the evidence so far.

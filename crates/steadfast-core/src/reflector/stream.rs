@@ -1,4 +1,4 @@
-//! Facts about the watch that the activities alongside the watch read.
+//! Facts about the watch, for the activities that run alongside it (probes, comparisons, moves).
 
 use super::request::RequestId;
 

@@ -1,6 +1,6 @@
 //! Records and list entries that belong to no identifiable object (R8).
 //!
-//! Such a record does not show which object is unknown. The whole cache is therefore in doubt until a complete list has
+//! Such a record does not show which object it concerns. The whole cache is therefore in doubt until a complete list has
 //! no such entry. An unidentified record of a watch causes a list, which may show the object with its identity. If that
 //! list has unidentifiable entries itself, further lists follow, at growing intervals.
 
@@ -27,8 +27,8 @@ pub(super) struct Unidentified {
     has_contradiction: bool,
     /// End of the last list for this purpose.
     last_list_at: Option<Instant>,
-    /// Number of consecutive lists that had unidentified entries themselves.
-    failed_lists: u32,
+    /// Number of consecutive complete lists that did not end the doubt.
+    unresolving_lists: u32,
 }
 
 impl Unidentified {
@@ -53,12 +53,12 @@ impl Unidentified {
         }
         self.reason = self.list_entry.take().or_else(|| self.reason.take());
         if self.reason.is_none() {
-            self.failed_lists = 0;
+            self.unresolving_lists = 0;
             return;
         }
         // Each list that does not end the doubt doubles the interval, up to 80 periods.
-        self.due = Some(now + period * (5 << self.failed_lists.min(4)));
-        self.failed_lists += 1;
+        self.due = Some(now + period * (5 << self.unresolving_lists.min(4)));
+        self.unresolving_lists += 1;
     }
 
     /// Returns the error of the last unidentified record.

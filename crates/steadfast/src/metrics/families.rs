@@ -52,7 +52,7 @@ pub(super) const DOUBT: Family =
     seconds("steadfast_informer_doubt", "Time since the cache left the state fresh, 0 while it is fresh");
 pub(super) const ATTEMPTS: Family = plain(
     "steadfast_informer_failed_attempts",
-    "Consecutive failed attempts; reset by a proof other than a repeated list, or by a stream that has been open for 5 s",
+    "Failed attempts plus relists; a proof resets the former, a stream that has been open for 5 s resets both",
 );
 pub(super) const OBJECTS: Family = plain("steadfast_informer_objects", "Objects in the cache");
 pub(super) const MEMORY: Family =

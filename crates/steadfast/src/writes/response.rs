@@ -99,7 +99,8 @@ impl WriteObserver {
 
     /// Processes the end of the body.
     pub(crate) fn complete(self) {
-        // Without a version the write is unconfirmed but finished: a later version request covers it.
+        // Without a version, the write is finished but its version is unknown. Any later version of the server includes
+        // the write, so the outcome stores no time.
         let outcome = if self.body_bytes.len() <= MAX_PARSED_BYTES { self.read() } else { None };
         self.write.set_outcome(outcome.unwrap_or(Outcome::Unknown(None)));
     }
@@ -123,8 +124,8 @@ impl WriteObserver {
         let version = meta.resource_version.as_deref().filter(|version| !version.is_empty()).map(ResourceVersion::from);
         // Namespaces have finalizers in `spec`, and are never deleted immediately.
         let is_namespace = (target.group.as_str(), target.plural.as_str()) == ("", "namespaces");
-        let has_time = meta.deletion_grace_period_seconds.unwrap_or_default() > 0;
-        let remains = is_namespace || !meta.finalizers.is_empty() || has_time;
+        let has_grace_period = meta.deletion_grace_period_seconds.unwrap_or_default() > 0;
+        let remains = is_namespace || !meta.finalizers.is_empty() || has_grace_period;
         // A deletion with finalizers or a grace period only sets `deletionTimestamp`. An update that removes the last
         // finalizer of such an object deletes it.
         let is_deleted = if self.is_delete {
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn first_rejected_write_has_no_effect() {
+    async fn rejection_without_earlier_execution_has_no_effect() {
         let rejected = |observer: WriteObserver| assert!(!observer.response_head(StatusCode::CONFLICT));
         assert_eq!(after(&Method::POST, None, rejected), Outcome::NoEffect);
         assert_eq!(after(&Method::POST, None, |observer| observer.not_sent()), Outcome::NoEffect);
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn oversized_response_is_not_stored() {
+    async fn oversized_response_is_not_buffered() {
         let outcome = after(&Method::POST, None, |mut observer| {
             let piece = vec![b' '; MAX_PARSED_BYTES / 2 + 1];
             for _ in 0..8 {

@@ -7,12 +7,13 @@ use serde_json::Value;
 use crate::changes::phrases::{DescriptionBuilder, HealthEffect, flag, list, text, transition};
 use crate::changes::value_text::short;
 
-/// Taints that start a drain, with the tool that sets each.
-const DRAIN_TAINTS: [(&str, &str); 4] = [
-    ("karpenter.sh/disrupted", "Karpenter"),
-    ("ToBeDeletedByClusterAutoscaler", "cluster autoscaler"),
-    ("node.kubernetes.io/out-of-service", "out of service"),
-    ("node.cloudprovider.kubernetes.io/shutdown", "shut down"),
+/// Taints that take a node out of service, with the descriptions of their addition and of their removal.
+const SERVICE_TAINTS: [(&str, &str, &str); 4] = [
+    ("karpenter.sh/disrupted", "draining (Karpenter)", "drain ended (Karpenter)"),
+    ("ToBeDeletedByClusterAutoscaler", "draining (cluster autoscaler)", "drain ended (cluster autoscaler)"),
+    ("node.kubernetes.io/out-of-service", "out of service", "back in service"),
+    // The cloud controller sets this taint on a machine that is already off.
+    ("node.cloudprovider.kubernetes.io/shutdown", "shut down", "started"),
 ];
 
 /// Taint that follows from a cordon.
@@ -60,16 +61,15 @@ fn describe_taints(description: &mut DescriptionBuilder<'_>) {
         return;
     }
     let (mut old, mut new) = (taints(description.old), taints(description.new));
-    for (key, tool) in DRAIN_TAINTS {
-        let is_drain = |taint: &String| taint.split([':', '=']).next() == Some(key);
-        let (before, now) = (old.iter().any(is_drain), new.iter().any(is_drain));
+    for (key, added, removed) in SERVICE_TAINTS {
+        let has_key = |taint: &String| taint.split([':', '=']).next() == Some(key);
+        let (before, now) = (old.iter().any(has_key), new.iter().any(has_key));
         if before != now {
-            let (effect, text) =
-                if now { (HealthEffect::Degraded, "draining") } else { (HealthEffect::Improved, "drain ended") };
-            description.add(effect, format!("{text} ({tool})"));
+            let (effect, text) = if now { (HealthEffect::Degraded, added) } else { (HealthEffect::Improved, removed) };
+            description.add(effect, text);
         }
-        old.retain(|taint| !is_drain(taint));
-        new.retain(|taint| !is_drain(taint));
+        old.retain(|taint| !has_key(taint));
+        new.retain(|taint| !has_key(taint));
     }
     let is_cordon = |taint: &String| taint.starts_with(CORDON_TAINT);
     if old.iter().any(is_cordon) != new.iter().any(is_cordon) {

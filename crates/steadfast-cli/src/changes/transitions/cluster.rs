@@ -24,6 +24,16 @@ fn node_transitions() {
             ),
             (
                 taints(json!([])),
+                taints(json!([{"key": "node.cloudprovider.kubernetes.io/shutdown", "effect": "NoSchedule"}])),
+                "shut down",
+            ),
+            (
+                taints(json!([{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}])),
+                taints(json!([])),
+                "back in service",
+            ),
+            (
+                taints(json!([])),
                 taints(json!([{"key": "gpu", "value": "a100", "effect": "NoExecute"}])),
                 "taint +gpu=a100:NoExecute",
             ),
