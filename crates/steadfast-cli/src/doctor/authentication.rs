@@ -158,7 +158,9 @@ mod tests {
     use super::*;
 
     fn config(user: AuthInfo) -> Config {
-        Config { auth_info: user, ..Config::new("https://localhost".parse().expect("a URL")) }
+        let mut config = Config::new("https://localhost".parse().expect("a URL"));
+        config.auth_info = user;
+        config
     }
 
     fn exec() -> ExecConfig {
