@@ -12,7 +12,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::expected_objects::Objects;
+use super::recording_writer::Objects;
 use crate::BenchError;
 
 /// Timeout of a request for the contents of a cache.

@@ -197,14 +197,14 @@ const OTHER_PACKAGES: [&str; 3] = ["examples", "fuzz", "python"];
 fn dependencies(manifest: &str, section: &str) -> BTreeSet<String> {
     let is_section =
         |header: &str| header == section || (header.starts_with("target.") && header.ends_with(&format!(".{section}")));
-    let (mut names, mut in_section) = (BTreeSet::new(), false);
+    let (mut names, mut is_inside) = (BTreeSet::new(), false);
     for line in manifest.lines() {
         if let Some(header) = line.trim().strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
-            in_section = is_section(header);
+            is_inside = is_section(header);
             if let Some((_, name)) = header.rsplit_once('.').filter(|(section, _)| is_section(section)) {
                 names.insert(name);
             }
-        } else if in_section {
+        } else if is_inside {
             names.extend(line.split(['.', '=', ' ']).next());
         }
     }
@@ -224,7 +224,10 @@ fn dependencies_of_all_platforms_are_found() {
 #[test]
 fn crates_import_each_other_one_way() {
     for name in packages().keys().map(String::as_str).chain(OTHER_PACKAGES) {
-        assert!(ALLOWED_IMPORTS.iter().any(|(known, ..)| known == name), "add the allowed imports of the crate {name}");
+        assert!(
+            ALLOWED_IMPORTS.iter().any(|(known, ..)| *known == name),
+            "add the allowed imports of the crate {name}"
+        );
     }
     for (name, allowed_imports, allowed_test_imports) in ALLOWED_IMPORTS {
         let folder = if name.starts_with("steadfast") { Path::new("crates").join(name) } else { name.into() };
