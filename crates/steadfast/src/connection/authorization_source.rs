@@ -65,7 +65,8 @@ mod tests {
         use AuthorizationSource::{AuthProvider, Password, Plugin, Token, TokenFile, Url};
 
         let mut config = kube::Config::new("https://user:password@localhost".parse().expect("a URL"));
-        let provider = AuthProviderConfig { name: "oidc".to_owned(), config: Default::default() };
+        let provider: AuthProviderConfig =
+            serde_json::from_str(r#"{"name": "oidc", "config": {}}"#).expect("a provider");
         let exec: ExecConfig = serde_json::from_str(r#"{"command": "login"}"#).expect("a plugin");
         // Each step adds the next higher source.
         let steps: [(AuthorizationSource, Box<dyn Fn(&mut AuthInfo)>); 6] = [
