@@ -56,31 +56,24 @@ impl AuthorizationSource {
 
 #[cfg(test)]
 mod tests {
-    use kube::config::{AuthProviderConfig, ExecConfig};
-
     use super::*;
 
     #[test]
     fn first_source_takes_precedence() {
-        use AuthorizationSource::{AuthProvider, Password, Plugin, Token, TokenFile, Url};
-
         let mut config = kube::Config::new("https://user:password@localhost".parse().expect("a URL"));
-        let provider: AuthProviderConfig =
-            serde_json::from_str(r#"{"name": "oidc", "config": {}}"#).expect("a provider");
-        let exec: ExecConfig = serde_json::from_str(r#"{"command": "login"}"#).expect("a plugin");
+        config.auth_info.token = Some(String::new().into());
+        assert_eq!(AuthorizationSource::of(&config), Some(AuthorizationSource::Url), "an empty token is absent");
         // Each step adds the next higher source.
-        let steps: [(AuthorizationSource, Box<dyn Fn(&mut AuthInfo)>); 6] = [
-            (Url, Box::new(|info| info.token = Some(String::new().into()))),
-            (Plugin, Box::new(move |info| info.exec = Some(exec.clone()))),
-            (Token, Box::new(|info| info.token = Some("token".to_owned().into()))),
-            (TokenFile, Box::new(|info| info.token_file = Some("/run/token".to_owned()))),
-            (Password, Box::new(|info| info.username = Some("user".to_owned()))),
-            (AuthProvider, Box::new(move |info| info.auth_provider = Some(provider.clone()))),
-        ];
-        for (expected, add) in steps {
-            add(&mut config.auth_info);
-            assert_eq!(AuthorizationSource::of(&config), Some(expected));
-        }
+        config.auth_info.exec = serde_json::from_str(r#"{"command": "login"}"#).expect("a plugin");
+        assert_eq!(AuthorizationSource::of(&config), Some(AuthorizationSource::Plugin));
+        config.auth_info.token = Some("token".to_owned().into());
+        assert_eq!(AuthorizationSource::of(&config), Some(AuthorizationSource::Token));
+        config.auth_info.token_file = Some("/run/token".to_owned());
+        assert_eq!(AuthorizationSource::of(&config), Some(AuthorizationSource::TokenFile));
+        config.auth_info.username = Some("user".to_owned());
+        assert_eq!(AuthorizationSource::of(&config), Some(AuthorizationSource::Password));
+        config.auth_info.auth_provider = serde_json::from_str(r#"{"name": "oidc", "config": {}}"#).expect("a provider");
+        assert_eq!(AuthorizationSource::of(&config), Some(AuthorizationSource::AuthProvider));
         let anonymous = kube::Config::new("https://localhost".parse().expect("a URL"));
         assert_eq!(AuthorizationSource::of(&anonymous), None);
     }
