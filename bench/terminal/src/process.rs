@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use crate::RunError;
+use crate::run_error::RunError;
 
 /// Rows and columns of the terminal.
 const SIZE: (u16, u16) = (50, 160);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::Args;
+use crate::args::Args;
 use crate::process::Expected;
 
 /// A program, its command line, and the text that it shows.

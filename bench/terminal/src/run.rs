@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use steadfast_apiserver::ApiServer;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use crate::args::Args;
+use crate::pods;
 use crate::process::{TerminalProcess, Usage};
 use crate::program::Program;
-use crate::{Args, RunError, pods};
+use crate::run_error::RunError;
 
 /// Maximum time until a program shows all pods.
 const COMPLETE_TIMEOUT: Duration = Duration::from_mins(3);
