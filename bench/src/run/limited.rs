@@ -38,7 +38,7 @@ const MEMORY_LIMIT_FACTOR: f64 = 1.2;
 /// Bytes that are added to the limit.
 const MEMORY_LIMIT_EXTRA_BYTES: f64 = 32e6;
 
-/// One of this number of objects changes before the relist.
+/// One in this number of objects changes before the relist.
 const OBJECTS_PER_CHANGED_OBJECT: usize = 100;
 
 /// Time for memory to settle before a measurement.

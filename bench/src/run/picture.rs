@@ -49,7 +49,7 @@ pub(super) fn draw_faults(fault_results: &FaultResults, folder: &Path) -> Result
     let (width, height) = (2 * LABEL_WIDTH + MAX_BAR_WIDTH + 90, (finished.len() + 2) * ROW_HEIGHT);
     let mut svg = head(width, height, "from the end of each fault until the cache is right, s, on a logarithmic scale");
     for (row, fault_result) in finished.iter().enumerate() {
-        // A missing recovery gets the duration of the timeout, so that its bar is the longest.
+        // A missing recovery has a bar of the length of the timeout.
         let seconds = fault_result.recovered.unwrap_or(fault_result.recovery_timeout as f64);
         // The scale starts at 50 ms, the interval of the comparisons. It is logarithmic, because recoveries range
         // from milliseconds to minutes.

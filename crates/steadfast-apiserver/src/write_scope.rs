@@ -15,7 +15,8 @@ pub(crate) enum WriteScope {
 #[derive(Clone, Debug)]
 pub(crate) struct FieldManager {
     pub(crate) name: String,
-    /// Subresource of the write, if the part of the object does not determine it.
+    /// Subresource of the write, such as `scale`; empty for the object itself. Ignored for `WriteScope::Status`, which
+    /// always means the subresource `status`.
     pub(crate) subresource: &'static str,
     /// True if conflicts transfer the fields instead of rejecting the apply.
     pub(crate) force: bool,

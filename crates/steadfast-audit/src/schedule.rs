@@ -9,18 +9,18 @@ use crate::stream::{AuditStream, DiagnosisPhase};
 /// Interval of the consistent reads, as a number of probes of an endpoint.
 const READ_INTERVAL: u64 = 3;
 
-/// Number of pages of a list. The last page must arrive before the version of the list is compacted, after 5 minutes.
+/// Intended number of pages of a list of medium size. The last page must arrive before the version of the list is compacted, after 5 minutes.
 const PAGES: u64 = 64;
 
-/// Returns the maximum number of objects in a page.
+/// Returns the maximum number of objects in a page. The `divisor` grows after pages that were too large to use.
 pub(crate) fn page_limit(count: u64, divisor: u64) -> u64 {
     (count / PAGES).clamp(500, 5000) / divisor
 }
 
 /// Returns resource and content of the next probe of an endpoint.
 ///
-/// A stream with an absent change comes first, then the stream that is silent for the longest time. Otherwise, and in
-/// each third probe, the probe is a consistent read.
+/// A stream that has not delivered a known change comes first, then the stream with the longest silence. Otherwise, and
+/// in each third probe, the probe is a consistent read.
 pub(crate) fn next_probe(
     now: Instant,
     endpoint: usize,

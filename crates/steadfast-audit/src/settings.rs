@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct AuditSettings {
     /// Interval between the comparisons of a resource with a list. Defaults to 10 minutes.
     pub period: Duration,
-    /// Delay of a watch from which a change counts as late. Defaults to 10 s.
+    /// Minimum delay of a change on a watch to count as late. Defaults to 10 s.
     pub max_delay: Duration,
     /// Interval of the probes of an endpoint. Defaults to 5 s.
     pub probe_interval: Duration,
@@ -18,11 +18,11 @@ pub struct AuditSettings {
     pub probe_deadline: Duration,
     /// Duration of a short watch, which verifies a silent stream. Defaults to 3 s.
     pub short_watch: Duration,
-    /// Silence from which a stream is verified. Defaults to 20 s.
+    /// Duration of silence after which a short watch verifies a stream. Defaults to 20 s.
     pub max_silence: Duration,
     /// Minimum interval between two pages of lists, over all resources. Defaults to 2.5 s.
     pub page_interval: Duration,
-    /// Time without a bookmark from which bookmarks count as missing. Defaults to 5 minutes.
+    /// Time without a bookmark after which bookmarks count as missing. Defaults to 5 minutes.
     pub bookmark_timeout: Duration,
     /// Seed of the hash of object names, and of the jitter.
     pub seed: u64,

@@ -57,7 +57,7 @@ impl Difference {
             self.compare_shape(&before, old, new, path);
             self.compare_shape(&after, old, new, path)
         };
-        // An added or removed container counts as a field next to its members.
+        // For an added or removed container, the set contains its own path in addition to the paths of its members.
         if !was_compared_whole && old.is_none() {
             self.added.insert(path);
         } else if !was_compared_whole && new.is_none() {

@@ -11,7 +11,8 @@ use super::watch_sample::WatchSample;
 /// Name of the check.
 pub(super) const CHECK: &str = "bookmarks";
 
-/// API servers send a last bookmark 2 s before the timeout of a watch, so a shorter sample shows none.
+/// Minimum duration of a sample. API servers send a last bookmark 2 s before the timeout of a watch. A shorter sample may
+/// end before that bookmark arrives.
 const MIN_SAMPLE: Duration = Duration::from_secs(5);
 
 /// Evaluates the short watches.

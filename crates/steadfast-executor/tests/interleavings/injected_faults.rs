@@ -8,7 +8,7 @@ use steadfast_executor::InjectedExecutorFault;
 
 use crate::{FEW_SWITCHES, RANDOM, SWITCHES, Scenario, blocked_steps, config, pools, shared_work, steps};
 
-/// Number of runs of the interleavings with a fault.
+/// Maximum number of rounds for a fault. Each round runs both schedulers.
 const ROUNDS: usize = 10;
 
 /// Returns the scenario that must detect a fault.

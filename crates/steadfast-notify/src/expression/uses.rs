@@ -1,4 +1,4 @@
-//! Fields that an expression selects from variables, and constants in literal entries.
+//! Fields that an expression selects from variables, and constants in map literals.
 
 use serde_json::Value;
 use steadfast_cel::Program;
@@ -12,11 +12,11 @@ pub(super) const STATE_VARIABLES: [&str; 3] = ["object", "old", "new"];
 /// Selected field of a variable, such as `object.spec.containers[0].image`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SelectedField {
-    /// Name of the variable: `object`, or `message` in the body of a request.
+    /// Name of the variable, one of `roots`.
     pub(crate) root: String,
     /// Steps from the object to the field.
     pub(crate) steps: Vec<SelectionStep>,
-    /// Number of leading steps that belong to the value of a macro's variable.
+    /// Number of leading steps that are not written at `offset`. They come from the value of a macro's variable.
     pub(crate) inherited_steps: usize,
     /// Byte offset of the variable in the expression.
     pub(crate) offset: usize,
@@ -31,7 +31,7 @@ pub(crate) enum SelectionStep {
     Item,
 }
 
-/// Constant in an entry.
+/// Field of a map literal with a constant value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Constant {
     pub(crate) field: String,
@@ -44,7 +44,7 @@ pub(crate) struct Constant {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Uses {
     pub(crate) selected_fields: Vec<SelectedField>,
-    /// Constants of each literal map.
+    /// Constants of each map literal.
     pub(crate) maps: Vec<Vec<Constant>>,
 }
 
@@ -65,7 +65,8 @@ type SelectedPart = (String, Vec<SelectionStep>);
 struct UsesVisitor {
     /// Variables of interest.
     roots: &'static [&'static str],
-    /// Variables of macros, innermost last, with the selected part if the value is part of a variable.
+    /// Variables of macros, innermost last. The second item is the part of a root variable that the macro variable
+    /// denotes, or `None` if its value is not such a part.
     bound_names: Vec<(String, Option<SelectedPart>)>,
     uses: Uses,
 }
@@ -84,7 +85,8 @@ impl UsesVisitor {
         }
     }
 
-    /// Returns the selected part of an object, if any. Visits the operands of other expressions.
+    /// Returns the part of a root variable that the expression selects. If the expression is not such a selection,
+    /// visits its operands and returns `None`.
     fn selected_field(&mut self, expression: &Expr) -> Option<SelectedField> {
         match &expression.kind {
             ExprKind::Name(name) => self.variable(expression, name),

@@ -23,7 +23,7 @@ pub(crate) struct Module {
     pub(crate) types: Vec<String>,
     /// Imports and re-exports, by their name in this module.
     pub(crate) imports: BTreeMap<String, Vec<String>>,
-    /// Modules of glob imports, and whether the import is a re-export.
+    /// Modules of glob imports and paths in attributes, and whether the import is a re-export.
     pub(crate) globs: Vec<(Vec<String>, bool)>,
     /// Paths in the code, including imports.
     pub(crate) paths: Vec<Vec<String>>,
@@ -269,7 +269,7 @@ pub(crate) fn without_attributes(item: &[Tree]) -> &[Tree] {
     }
 }
 
-/// Returns `true` if the item is public and documented.
+/// Returns `true` if the item is `pub` and not `#[doc(hidden)]`.
 pub(crate) fn is_public(item: &[Tree]) -> bool {
     let attributes = &item[..item.len() - without_attributes(item).len()];
     let doc_hidden = [Tree::Word("doc".into()), Tree::Group('(', vec![Tree::Word("hidden".into())])];

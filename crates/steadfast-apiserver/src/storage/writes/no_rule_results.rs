@@ -1,6 +1,6 @@
 //! CEL validation in builds without the feature `crd`: no rule is evaluated.
 
-/// Result of the CEL validation rules for one write; never needed.
+/// Replacement for the results of CEL validation rules. Without the feature, no write needs a result.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RuleResults {}
 

@@ -52,7 +52,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "dead-connection",
         faults: &[CatalogFault::ServerRestarts, CatalogFault::BlackHole],
         source: ScenarioSource::InformerCacheLoss,
-        summary: "The server restarts and then responds to every request. Afterwards packets are lost without an \
+        summary: "The server restarts, and every request after that succeeds. Then packets are lost without an \
                 error. The dead connection is detected within 15 s and receives no further request.",
         clauses: "R1, R4, R5",
         bounds: ScenarioBounds::NONE.detection(15).recovery(10).lists(1),

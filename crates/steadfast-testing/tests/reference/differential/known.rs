@@ -24,7 +24,10 @@ pub const KNOWN_DIFFERENCES: &[KnownDifference] = &[
     KnownDifference { entry: "**No `storageVersionHash`** in discovery", remove: storage_version_hash },
     KnownDifference { entry: "**No `serverAddressByClientCIDRs`**", remove: addresses },
     KnownDifference { entry: "**Responses are JSON**", remove: representations },
-    KnownDifference { entry: "**No admission, and no schemas of built-in kinds.**", remove: default_fields },
+    KnownDifference {
+        entry: "**No admission; built-in kinds have few defaults and few validation rules.**",
+        remove: default_fields,
+    },
     KnownDifference { entry: "**`managedFields`** are written", remove: managers_of_defaulted_kinds },
     KnownDifference { entry: "**Events** are one collection", remove: managers_of_events },
     KnownDifference {

@@ -40,7 +40,7 @@ pub fn create(builder: &mut ScriptBuilder) {
             object["metadata"]["annotations"] = json!({"note": "n"});
             object["metadata"]["uid"] = "00000000-0000-0000-0000-000000000000".into();
             object["metadata"]["generation"] = 7.into();
-            // Unknown fields of built-in kinds are excluded: see "no schemas of built-in kinds" in
+            // Unknown fields of built-in kinds are excluded: see "few validation rules" in
             // `docs/embedded-server.md`.
             if KINDS[kind].kind == "Widget" {
                 object["status"] = json!({"phase": "Given"});

@@ -8,7 +8,7 @@ use crate::differential::script::Step;
 
 /// Adds a creation with one error, or with a value that looks like one.
 pub fn add_invalid_object(builder: &mut ScriptBuilder) {
-    // Kinds with further validation on a real server are excluded: see "no schemas of built-in kinds" in
+    // Kinds with further validation on a real server are excluded: see "few validation rules" in
     // `docs/embedded-server.md`.
     let index = builder.rng.below(COMMON_KINDS);
     let at = builder.collection(index);
