@@ -2,9 +2,12 @@
 
 use std::io::{self, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// Maximum size of a plugin's standard output in bytes.
 pub(super) const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
@@ -56,7 +59,8 @@ pub(super) fn run(run: &Run<'_>) -> io::Result<Output> {
     }
     command.stdin(if run.interactive { Stdio::inherit() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    // A separate process group can be killed with its children. On a terminal, a background group cannot read.
+    // A process group of its own lets the guard kill the plugin together with its children. An interactive plugin stays
+    // in our group, because a background group cannot read from the terminal.
     #[cfg(unix)]
     if !run.interactive {
         use std::os::unix::process::CommandExt;
@@ -69,47 +73,44 @@ pub(super) fn run(run: &Run<'_>) -> io::Result<Output> {
     let stdout = read(pipe, MAX_OUTPUT_BYTES, ExcessPolicy::Stop, false)?;
     // Both pipes are read concurrently: a process that fills one of them would otherwise block forever.
     let stderr = read(error_pipe, MAX_STDERR_BYTES, ExcessPolicy::DropOldest, run.interactive)?;
-    let (exit, stdout) = wait(&mut kill_guard, run, &stdout);
+    let exit = wait(&mut kill_guard, run, &stdout);
     drop(kill_guard);
     // The output before the exit is already in the pipe. If another process keeps the pipe open, the timeout ends the
-    // wait.
-    let stderr = stderr.recv_timeout(OUTPUT_GRACE).unwrap_or_default();
-    Ok(Output { exit, stdout, stderr })
+    // wait, and the bytes that have arrived are used.
+    stderr.wait(OUTPUT_GRACE);
+    Ok(Output { exit, stdout: stdout.take(), stderr: stderr.take() })
 }
 
 /// Waits until the process has exited and its output is complete, or until the process must be killed.
-fn wait(kill_guard: &mut KillOnDrop<'_>, run: &Run<'_>, output: &Receiver<Vec<u8>>) -> (ExitKind, Vec<u8>) {
+fn wait(kill_guard: &mut KillOnDrop<'_>, run: &Run<'_>, output: &PipeOutput) -> ExitKind {
     let mut interval = Duration::from_millis(1);
-    let mut stdout = None;
+    let mut is_complete = false;
     let mut exited: Option<(ExitStatus, Instant)> = None;
     loop {
         let now = Instant::now();
-        if now >= run.deadline {
-            return (ExitKind::TimedOut, stdout.unwrap_or_default());
-        }
         if (run.is_abandoned)() {
-            return (ExitKind::Abandoned, Vec::new());
+            return ExitKind::Abandoned;
+        }
+        if output.len() > MAX_OUTPUT_BYTES {
+            return ExitKind::OutputTooLong;
         }
         if exited.is_none() {
             exited = kill_guard.child.try_wait().ok().flatten().map(|status| (status, now));
             kill_guard.is_reaped = exited.is_some();
         }
         // An exit is not the end of the output: a grandchild may hold the pipe open, for example a daemon that caches
-        // credentials.
-        if let Some((status, at)) = exited
-            && (stdout.is_some() || now.saturating_duration_since(at) > OUTPUT_GRACE)
-        {
-            return (ExitKind::Exited(status), stdout.unwrap_or_default());
+        // credentials. A plugin that has exited in time did not time out, even if this grace passes the deadline.
+        match exited {
+            Some((status, at)) if is_complete || now.saturating_duration_since(at) > OUTPUT_GRACE => {
+                return ExitKind::Exited(status);
+            }
+            None if now >= run.deadline => return ExitKind::TimedOut,
+            _ => {}
         }
-        if stdout.is_some() {
+        if is_complete {
             thread::sleep(interval);
         } else {
-            match output.recv_timeout(interval) {
-                Ok(all) if all.len() > MAX_OUTPUT_BYTES => return (ExitKind::OutputTooLong, Vec::new()),
-                Ok(all) => stdout = Some(all),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => stdout = Some(Vec::new()),
-            }
+            is_complete = output.wait(interval);
         }
         // `std` has no wait with a timeout. Plugins that only read a cache end within milliseconds, so the first
         // intervals are short.
@@ -152,6 +153,29 @@ enum ExcessPolicy {
     DropOldest,
 }
 
+/// Bytes of a pipe, collected by a thread.
+struct PipeOutput {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    /// Disconnected when the thread has ended.
+    end: Receiver<()>,
+}
+
+impl PipeOutput {
+    /// Waits for the end of the pipe. Returns true if the pipe has ended.
+    fn wait(&self, limit: Duration) -> bool {
+        self.end.recv_timeout(limit) != Err(RecvTimeoutError::Timeout)
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.lock().len()
+    }
+
+    /// Returns the bytes that have arrived.
+    fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.bytes.lock())
+    }
+}
+
 /// Reads `pipe` on a thread until the pipe ends. If `copies_to_stderr` is true, copies the data to this process's
 /// standard error.
 fn read(
@@ -159,31 +183,35 @@ fn read(
     limit: usize,
     excess: ExcessPolicy,
     copies_to_stderr: bool,
-) -> io::Result<Receiver<Vec<u8>>> {
-    let (done, all) = channel();
-    let Some(mut pipe) = pipe else { return Ok(all) };
+) -> io::Result<PipeOutput> {
+    let (end_guard, end) = channel();
+    let bytes = Arc::new(Mutex::new(Vec::new()));
+    let output = PipeOutput { bytes: bytes.clone(), end };
+    let Some(mut pipe) = pipe else { return Ok(output) };
     thread::Builder::new().name("steadfast-plugin".to_owned()).spawn(move || {
-        let (mut kept, mut buffer) = (Vec::new(), [0; 4096]);
+        let _end_guard: Sender<()> = end_guard;
+        let mut buffer = [0; 4096];
         loop {
             match pipe.read(&mut buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Ok(0) | Err(_) => break,
                 Ok(length) => {
                     let new = &buffer[..length];
-                    kept.extend_from_slice(new);
                     if copies_to_stderr {
                         drop(io::stderr().write_all(new));
                     }
-                    if kept.len() > limit {
+                    let mut kept = bytes.lock();
+                    kept.extend_from_slice(new);
+                    let surplus = kept.len().saturating_sub(limit);
+                    if surplus > 0 {
                         if excess == ExcessPolicy::Stop {
                             break;
                         }
-                        kept.drain(..kept.len() - limit);
+                        kept.drain(..surplus);
                     }
                 }
             }
         }
-        drop(done.send(kept));
     })?;
-    Ok(all)
+    Ok(output)
 }

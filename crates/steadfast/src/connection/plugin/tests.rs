@@ -69,6 +69,21 @@ fn hanging_plugin_is_killed_at_its_deadline() {
 }
 
 #[test]
+fn output_is_kept_if_a_daemon_holds_the_pipe() {
+    let script = format!("sleep 5 & {}", returning(&json!({"token": "secret"})));
+    assert!(Plugin::of(&exec(&script), LONG).obtain(None).is_ok());
+    let error = error("sleep 5 & echo expired >&2; exit 1");
+    assert!(error.contains("expired"), "{error}");
+}
+
+#[test]
+fn exit_before_the_deadline_is_no_timeout() {
+    let script = format!("sleep 5 & {}", returning(&json!({"token": "secret"})));
+    assert!(Plugin::of(&exec(&script), Duration::from_millis(800)).obtain(None).is_ok());
+}
+
+#[test]
+#[cfg_attr(not(target_os = "linux"), ignore = "needs /proc")]
 fn abandoned_plugin_is_killed_with_its_children() {
     let folder = Folder::new();
     let (own, child) = (folder.file("own"), folder.file("child"));
