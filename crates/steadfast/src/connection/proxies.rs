@@ -20,8 +20,13 @@ impl ProxyEnvironment {
     /// Reads the variables of this process.
     pub(super) fn of_process() -> Self {
         let proxies = ["HTTPS_PROXY", "https_proxy"].into_iter().filter_map(|name| env::var(name).ok()).collect();
-        let no_proxy = ["NO_PROXY", "no_proxy"].into_iter().find_map(|name| env::var(name).ok()).unwrap_or_default();
-        Self { proxies, no_proxy }
+        Self { proxies, no_proxy: Self::no_proxy(|name| env::var(name).ok()) }
+    }
+
+    /// Returns the first variable that is not empty, as Go and therefore kubectl do.
+    fn no_proxy(variable: impl Fn(&str) -> Option<String>) -> String {
+        let mut values = ["NO_PROXY", "no_proxy"].into_iter().filter_map(variable);
+        values.find(|value| !value.is_empty()).unwrap_or_default()
     }
 
     /// Returns the `configured` proxy if it applies to `host` and `port`.
@@ -64,11 +69,19 @@ fn matches(entry: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool 
     if entry_port != Some(port) {
         return false;
     }
-    let name = name.trim_start_matches("*.").trim_start_matches('.').to_ascii_lowercase();
+    // As in Go: a leading dot or `*.` matches subdomains only, a plain name also the host itself.
+    let domain = name.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(name);
+    let (name, only_subdomains) = match domain.strip_prefix('.') {
+        Some(name) => (name.to_ascii_lowercase(), true),
+        None => (domain.to_ascii_lowercase(), false),
+    };
     if let Ok(entry_address) = name.trim_matches(['[', ']']).parse::<IpAddr>() {
         return address == Some(entry_address);
     }
-    !name.is_empty() && host.strip_suffix(&name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    !name.is_empty()
+        && host
+            .strip_suffix(&name)
+            .is_some_and(|rest| if rest.is_empty() { !only_subdomains } else { rest.ends_with('.') })
 }
 
 fn network_contains(network: IpAddr, length: u32, address: IpAddr) -> bool {
@@ -104,6 +117,7 @@ mod tests {
             ("", "::1"),
             ("*", "api.example"),
             ("other, example", "api.example"),
+            ("example", "example"),
             (".example", "api.EXAMPLE."),
             ("*.example", "api.example"),
             ("api.example:6443", "api.example"),
@@ -118,6 +132,8 @@ mod tests {
         for (no_proxy, host) in [
             ("", "api.example"),
             ("example", "api.notexample"),
+            (".example", "example"),
+            ("*.example", "example"),
             ("api.example:443", "api.example"),
             ("10.0.0.0/8", "11.0.0.1"),
             ("10.0.0.0/40", "10.0.0.1"),
@@ -126,6 +142,12 @@ mod tests {
         ] {
             assert!(uses_proxy(no_proxy, host), "{no_proxy} does not exempt {host}");
         }
+    }
+
+    #[test]
+    fn empty_variable_does_not_hide_the_other() {
+        let variables = |name: &str| Some(if name == "NO_PROXY" { String::new() } else { "example".to_owned() });
+        assert_eq!(ProxyEnvironment::no_proxy(variables), "example");
     }
 
     #[test]
