@@ -28,10 +28,9 @@ pub(crate) struct StepRunner {
 /// Maximum number of [`SlowEntries`]. All are forgotten when the set is full.
 const MAX_SLOW_ENTRIES: usize = 10_000;
 
-/// Names of entries whose last step did not complete, remembered from one run to the next.
+/// Names of entries whose last step had no usable response, remembered from one run to the next.
 ///
-/// Slow entries run last. Their siblings, entries with the same text before the last `/`, run just before them. Steps
-/// start in alphabetical order, so otherwise the bad entries of one namespace could use up all concurrent steps of
+/// Slow entries run last. Their siblings, entries with the same [`parent`], run just before them. Steps start in alphabetical order, so otherwise the bad entries of one namespace could use up all concurrent steps of
 /// every run.
 #[derive(Debug, Default)]
 pub(crate) struct SlowEntries(Mutex<BTreeSet<String>>);
@@ -45,7 +44,7 @@ pub(crate) enum StepFailure<E> {
 }
 
 impl SlowEntries {
-    /// Remembers `name` until a step of this entry completes. A run without the entry does not forget the name,
+    /// Remembers `name` until the target responds to a step of this entry. A run without the entry does not forget the name,
     /// because the mirror retries the entry only after a while.
     fn add(&self, name: &str) {
         let mut names = self.0.lock();
@@ -93,7 +92,9 @@ impl StepRunner {
                         Err(failure) => {
                             let error = match failure {
                                 StepFailure::Entry(error) => {
+                                    // A rejection is a response: the entry is not slow.
                                     *failures.lock() = 0;
+                                    slow.0.lock().remove(name);
                                     error
                                 }
                                 StepFailure::MaybeTarget(error) => {
@@ -121,8 +122,7 @@ impl StepRunner {
         errors
     }
 
-    /// Returns the numbers of the steps of each entry in start order, and true for entries whose last step did not
-    /// complete.
+    /// Returns the numbers of the steps of each entry in start order, and true for slow entries.
     fn order<V>(steps: &[Step<V>], slow: &SlowEntries) -> Vec<(bool, Vec<usize>)> {
         let slow = slow.0.lock();
         let mut order = Vec::<Vec<usize>>::new();
@@ -168,9 +168,10 @@ pub(crate) fn format_seconds(duration: Duration) -> String {
     format!("{} s", duration.as_secs_f64())
 }
 
-/// Returns the text before the last `/`. In default keys, the text is the cluster and the namespace.
+/// Returns the text before the last `/`, or before the last `.` in names without a slash. In default keys
+/// (`CLUSTER.NAMESPACE.NAME`), the text is the cluster and the namespace.
 fn parent(name: &str) -> Option<&str> {
-    name.rsplit_once('/').map(|(parent, _)| parent)
+    name.rsplit_once('/').or_else(|| name.rsplit_once('.')).map(|(parent, _)| parent)
 }
 
 #[cfg(test)]
@@ -236,6 +237,22 @@ mod tests {
         let (done, _) = run(&names, &slow).await;
         assert_eq!(done, ["other/z"]);
         assert!(started.elapsed() <= 2 * (RUNNER.start_within + RUNNER.step_timeout));
+    }
+
+    #[test]
+    fn siblings_of_slow_default_key_run_late() {
+        let slow = SlowEntries::default();
+        slow.add("east.shop.b");
+        let order = StepRunner::order(&steps(&["east.shop.a", "east.shop.b", "east.web.a"]), &slow);
+        assert_eq!(order, [(false, vec![2]), (false, vec![0]), (true, vec![1])]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rejected_entry_is_not_slow() {
+        let slow = SlowEntries::default();
+        slow.add("bad");
+        run(&["bad"], &slow).await;
+        assert!(slow.0.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
