@@ -1,4 +1,4 @@
-//! Addresses of Services: cluster IPs and node ports, assigned as on a real server.
+//! Addresses of Services: cluster IPs and node ports, assigned when a real server assigns them.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -104,20 +104,23 @@ impl State {
         before: Option<&Value>,
     ) -> Result<(), Status> {
         // Requested node ports are reserved first, so that no assigned port collides within the service.
-        let requested = ports(service).filter_map(node_port);
+        let mut taken: BTreeSet<i64> = ports(service).filter_map(node_port).collect();
         let mut used: BTreeSet<i64> =
-            self.services(resource).flat_map(ports).filter_map(node_port).chain(requested).collect();
-        let protocol = |port: &Value| port.get("protocol").and_then(Value::as_str).unwrap_or("TCP").to_owned();
+            self.services(resource).flat_map(ports).filter_map(node_port).chain(taken.iter().copied()).collect();
+        let name = |port: &Value| port.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
         let list = service.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten();
         for port in list.filter(|port| port.is_object() && node_port(port).is_none()) {
-            // An unchanged port keeps its node port.
-            let is_same = |old: &&Value| old.get("port") == port.get("port") && protocol(old) == protocol(port);
+            // Like `patchAllocatedValues` of kube-apiserver: a port keeps the node port of the old port with its name,
+            // unless another port of the update has that node port.
+            let is_same = |old: &&Value| name(old) == name(port);
             let previous = before.and_then(|before| ports(before).find(is_same)).and_then(node_port);
+            let previous = previous.filter(|previous| !taken.contains(previous));
             let range_is_full = || Status::new(500, "InternalError", "failed to allocate a nodePort: range is full");
             let free = previous
                 .or_else(|| NODE_PORT_RANGE.into_iter().find(|port| !used.contains(port)))
                 .ok_or_else(range_is_full)?;
             used.insert(free);
+            taken.insert(free);
             port["nodePort"] = free.into();
         }
         Ok(())
