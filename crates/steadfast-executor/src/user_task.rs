@@ -18,7 +18,7 @@ const BLOCKING_STEPS_WINDOW: Duration = Duration::from_secs(1);
 /// Maximum duration of a prompt step.
 pub(crate) const MAX_PROMPT_STEP_DURATION: Duration = Duration::from_millis(20);
 
-/// Time of only prompt steps after which a task returns from a thread of its own.
+/// A task returns from its own thread to the shared thread if all its steps were prompt for this time.
 const PROMPT_PERIOD_BEFORE_RETURN: Duration = Duration::from_secs(1);
 
 /// Future of a task.
@@ -171,10 +171,10 @@ impl<S: TaskScheduler> UserTask<S> {
         debug_assert!(!self.future.is_locked(), "one thread at a time is in a step of a task");
         let mut future = self.future.lock();
         let aborted = self.lock().task_state == TaskState::Aborted;
-        // The future's `Drop` is user code, and its panic must not end the leading thread.
+        // The future's `Drop` is user code, and its panic must not end the thread of this step.
         let Some(polled) = future.as_mut().filter(|_| !aborted) else {
             let ended = future.take();
-            drop(catch_unwind(AssertUnwindSafe(|| drop(ended))));
+            self.scheduler.enter(|| drop(catch_unwind(AssertUnwindSafe(|| drop(ended)))));
             return true;
         };
         let waker = Waker::from(self.clone());
