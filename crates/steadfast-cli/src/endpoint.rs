@@ -146,8 +146,21 @@ async fn accept(listener: std::io::Result<std::net::TcpListener>, state: Arc<End
     let mut connections = VecDeque::<OpenConnection>::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // The process has probably no file descriptors left. Closing idle connections frees some.
-            connections.drain(..).for_each(|connection| connection.task.abort());
+            // The process has probably no file descriptors left. Closing idle connections frees some. Without an idle
+            // one, the oldest connection is closed.
+            let count = connections.len();
+            connections.retain(|open| {
+                let is_idle = !open.is_requested.load(Ordering::Relaxed);
+                if is_idle {
+                    open.task.abort();
+                }
+                !is_idle
+            });
+            if connections.len() == count
+                && let Some(oldest) = connections.pop_front()
+            {
+                oldest.task.abort();
+            }
             tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             continue;
         };

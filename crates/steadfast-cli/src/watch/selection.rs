@@ -79,7 +79,9 @@ pub(super) fn requested_resources(args: &WatchArgs, catalog: &Catalog) -> Result
                 let hint = previous.map_or(String::new(), |(previous, _)| {
                     format!("; to name an object, use a slash: {}/{}", previous.resource, argument.resource)
                 });
-                return Err(Failure::usage(format!("{reason}{hint}; --wait-for-kind waits until it has")));
+                return Err(Failure::usage(format!(
+                    "{reason}{hint}; with --wait-for-kind, the program waits for the resource"
+                )));
             }
             Err(reason @ NotFound::Unwatchable(_)) => return Err(Failure::usage(reason)),
         }
