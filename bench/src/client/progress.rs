@@ -84,7 +84,10 @@ impl Progress {
     /// Returns the counts and the delays since the last reset. Removes the delays, so a second call has no percentiles.
     pub(super) fn take_report(&self, phase: &str) -> Value {
         let inner = &*self.inner;
-        let seconds = (now_nanos() - inner.first_event_nanos.load(Ordering::Relaxed)) as f64 / 1e9;
+        let first_event_nanos = inner.first_event_nanos.load(Ordering::Relaxed);
+        // A phase without events has no duration, and the wall clock may step back.
+        let nanos = if first_event_nanos == 0 { 0 } else { now_nanos().saturating_sub(first_event_nanos) };
+        let seconds = nanos as f64 / 1e9;
         let mut report =
             json!({ "phase": phase, "seconds": seconds, "seen": inner.event_count.load(Ordering::Relaxed) });
         let mut delays = std::mem::take(&mut *inner.delays.lock());
