@@ -46,30 +46,30 @@ struct PeerBehaviour {
 struct ViolatingPeer {
     connection: Connection,
     /// Number of flood bytes written to the pipe. The client has read all of them, except for at most [`PIPE_BYTES`].
-    flood_bytes_read: Arc<AtomicUsize>,
+    flood_bytes_written: Arc<AtomicUsize>,
 }
 
 async fn violating_peer(behaviour: PeerBehaviour) -> ViolatingPeer {
     let config = config(&in_memory_server().await).await;
-    let flood_bytes_read = Arc::new(AtomicUsize::new(0));
-    let counted = flood_bytes_read.clone();
+    let flood_bytes_written = Arc::new(AtomicUsize::new(0));
+    let counted = flood_bytes_written.clone();
     let connection = connection_with_dialer(config, http2_settings(), move || {
         let (client_end, server_end) = tokio::io::duplex(PIPE_BYTES);
-        let (behaviour, flood_bytes_read) = (behaviour.clone(), counted.clone());
+        let (behaviour, flood_bytes_written) = (behaviour.clone(), counted.clone());
         tokio::spawn(async move {
             // Ends when the client closes the pipe.
-            let _ = serve(server_end, behaviour, &flood_bytes_read).await;
+            let _ = serve(server_end, behaviour, &flood_bytes_written).await;
         });
         async move { Ok(Sockets::default().track(client_end)) }
     });
-    ViolatingPeer { connection, flood_bytes_read }
+    ViolatingPeer { connection, flood_bytes_written }
 }
 
 /// Behaves correctly until the first request.
 async fn serve(
     mut pipe: DuplexStream,
     behaviour: PeerBehaviour,
-    flood_bytes_read: &AtomicUsize,
+    flood_bytes_written: &AtomicUsize,
 ) -> std::io::Result<()> {
     let mut preface = [0; 24];
     pipe.read_exact(&mut preface).await?;
@@ -96,7 +96,7 @@ async fn serve(
     let flooding = async {
         while !behaviour.repeated_bytes.is_empty() {
             into.write_all(&behaviour.repeated_bytes).await?;
-            flood_bytes_read.fetch_add(behaviour.repeated_bytes.len(), Ordering::Relaxed);
+            flood_bytes_written.fetch_add(behaviour.repeated_bytes.len(), Ordering::Relaxed);
             sleep(Duration::from_millis(20)).await;
         }
         std::future::pending().await
@@ -117,19 +117,19 @@ async fn error_of_request(behaviour: PeerBehaviour) -> (TransportError, Duration
     let started_at = Instant::now();
     let error = body_text(&peer.connection, get_request(PODS)).await.expect_err("an error instead of a response");
     let steadfast::connection::SendError::Transport(error) = error else { panic!("{error}") };
-    (error, started_at.elapsed(), peer.flood_bytes_read.load(Ordering::Relaxed))
+    (error, started_at.elapsed(), peer.flood_bytes_written.load(Ordering::Relaxed))
 }
 
 #[tokio::test(start_paused = true)]
-async fn flood_of_unread_responses_is_bounded() {
+async fn flood_from_peer_that_reads_nothing_is_bounded() {
     for repeated_bytes in [flood(PING, 0, b"12345678"), flood(SETTINGS, 0, &[0, 3, 0, 0, 0, 100])] {
-        let (error, after, flood_bytes_read) =
+        let (error, after, flood_bytes_written) =
             error_of_request(PeerBehaviour { first_bytes: Vec::new(), repeated_bytes, continues_reading: false }).await;
         assert!(error.to_string().contains("a ping"), "{error}");
         assert!(after <= Duration::from_secs(30), "{after:?}");
         assert!(
-            flood_bytes_read < 16 * PIPE_BYTES,
-            "{flood_bytes_read} bytes were read, with a buffered response for each frame"
+            flood_bytes_written < 16 * PIPE_BYTES,
+            "{flood_bytes_written} bytes were read, with a buffered response for each frame"
         );
     }
 }
@@ -178,7 +178,7 @@ async fn stream_resets_end_only_their_requests() {
     assert!(error.to_string().contains("reset the stream"), "{error}");
     sleep(Duration::from_secs(3)).await;
     assert!(
-        peer.flood_bytes_read.load(Ordering::Relaxed) > PIPE_BYTES,
+        peer.flood_bytes_written.load(Ordering::Relaxed) > PIPE_BYTES,
         "the rest of the body must be read and discarded"
     );
 }
