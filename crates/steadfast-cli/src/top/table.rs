@@ -31,14 +31,14 @@ pub(super) struct Table {
     filter: Filter,
     /// Rows on which a new filter or order was not evaluated yet.
     unevaluated: Vec<RowKey>,
-    selection: Selection,
+    selection: RowSelection,
     /// Number of rows above the selected row in the window.
     rows_above: usize,
 }
 
 /// Selected row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Selection {
+enum RowSelection {
     /// The first row, also if another row becomes the first.
     First,
     /// The row at this position, or else a neighbour.
@@ -123,7 +123,7 @@ impl Table {
             sort: Sort::default(),
             filter: Filter::All,
             unevaluated: Vec::new(),
-            selection: Selection::First,
+            selection: RowSelection::First,
             rows_above: 0,
         }
     }
@@ -160,8 +160,8 @@ impl Table {
     /// Returns the key of the selected row.
     pub(super) fn selected(&self) -> Option<RowKey> {
         match &self.selection {
-            Selection::Pending(key) => Some(key.clone()),
-            Selection::First | Selection::At(_) => self.resolved_cursor().map(|position| position.key.clone()),
+            RowSelection::Pending(key) => Some(key.clone()),
+            RowSelection::First | RowSelection::At(_) => self.resolved_cursor().map(|position| position.key.clone()),
         }
     }
 
@@ -180,8 +180,8 @@ impl Table {
             }
             self.order.remove(old_position);
             // The cursor stays on its row if the row moves.
-            if is_shown && matches!(&self.selection, Selection::At(cursor) if cursor == old_position) {
-                self.selection = Selection::At(position.clone());
+            if is_shown && matches!(&self.selection, RowSelection::At(cursor) if cursor == old_position) {
+                self.selection = RowSelection::At(position.clone());
             }
         }
         if is_shown {
@@ -202,20 +202,20 @@ impl Table {
     /// Orders the rows by another column or direction. The selected row remains selected. If many objects must be decoded
     /// for this order, the rows appear while [`evaluate`](Self::evaluate) runs.
     pub(super) fn set_sort(&mut self, sort: Sort) {
-        let selected = if self.selection == Selection::First { None } else { self.selected() };
+        let selected = if self.selection == RowSelection::First { None } else { self.selected() };
         self.sort = sort;
         if self.column_order(sort).needs_content() && !self.compute_few_contents() {
             self.restart_evaluation();
-            self.selection = selected.map_or(Selection::First, Selection::Pending);
+            self.selection = selected.map_or(RowSelection::First, RowSelection::Pending);
             return;
         }
         let shown = self.rows.values().filter(|stored| stored.is_shown);
         self.order = shown.map(|stored| self.position(&stored.row)).collect();
         self.selection = match selected {
-            None => Selection::First,
+            None => RowSelection::First,
             Some(key) => match self.rows.get(&key).filter(|stored| stored.is_shown) {
-                Some(stored) => Selection::At(self.position(&stored.row)),
-                None => Selection::Pending(key),
+                Some(stored) => RowSelection::At(self.position(&stored.row)),
+                None => RowSelection::Pending(key),
             },
         };
     }
@@ -231,7 +231,7 @@ impl Table {
         self.order.clear();
         self.unevaluated = self.rows.keys().cloned().collect();
         self.rows.values_mut().for_each(|stored| stored.is_shown = false);
-        self.selection = Selection::First;
+        self.selection = RowSelection::First;
         self.rows_above = 0;
     }
 
@@ -254,9 +254,9 @@ impl Table {
             }
         }
         let is_complete = self.unevaluated.is_empty();
-        if is_complete && matches!(self.selection, Selection::Pending(_)) {
+        if is_complete && matches!(self.selection, RowSelection::Pending(_)) {
             // The row no longer exists.
-            self.selection = Selection::First;
+            self.selection = RowSelection::First;
         }
         !is_complete
     }
@@ -264,8 +264,8 @@ impl Table {
     /// Selects the row of `key` if it is the pending selection, and ends the wait for it. `position` is absent if the row is
     /// not shown.
     fn resolve_pending_selection(&mut self, key: &RowKey, position: Option<&Position>) {
-        if matches!(&self.selection, Selection::Pending(pending) if pending == key) {
-            self.selection = position.cloned().map_or(Selection::First, Selection::At);
+        if matches!(&self.selection, RowSelection::Pending(pending) if pending == key) {
+            self.selection = position.cloned().map_or(RowSelection::First, RowSelection::At);
         }
     }
 
@@ -313,19 +313,19 @@ impl Table {
         self.rows_above =
             if rows < 0 { self.rows_above.saturating_sub(moved) } else { self.rows_above.saturating_add(moved) };
         self.rows_above = self.rows_above.min(height.saturating_sub(1));
-        self.selection = Selection::At(target.unwrap_or(start));
+        self.selection = RowSelection::At(target.unwrap_or(start));
     }
 
     /// Selects the first row, and follows it.
     pub(super) fn move_to_start(&mut self) {
-        self.selection = Selection::First;
+        self.selection = RowSelection::First;
         self.rows_above = 0;
     }
 
     /// Selects the last row, in a window of `height` rows.
     pub(super) fn move_to_end(&mut self, height: usize) {
         let last = if self.sort.is_descending { self.order.first() } else { self.order.last() };
-        self.selection = last.cloned().map_or(Selection::First, Selection::At);
+        self.selection = last.cloned().map_or(RowSelection::First, RowSelection::At);
         self.rows_above = height.saturating_sub(1);
     }
 
@@ -351,7 +351,7 @@ impl Table {
     /// Returns the position of the selected row: the row at or after the cursor, or else before it.
     fn resolved_cursor(&self) -> Option<&Position> {
         let first = if self.sort.is_descending { self.order.last() } else { self.order.first() };
-        let Selection::At(cursor) = &self.selection else { return first };
+        let RowSelection::At(cursor) = &self.selection else { return first };
         self.order.get(cursor).or_else(|| self.after(cursor, 1).pop()).or_else(|| self.before(cursor, 1).pop())
     }
 
