@@ -73,6 +73,37 @@ async fn recreated_objects_need_no_list_after_goaway() -> Result<(), TestError> 
     Ok(())
 }
 
+/// The second GOAWAY arrives while the old and the new watch are both read, or shortly after the move.
+#[tokio::test(start_paused = true)]
+async fn second_goaway_moves_watch_again() -> Result<(), TestError> {
+    for delay_after_move in [0, 50, 300].map(Duration::from_millis) {
+        let fixture = ConnectionFixture::new(None).await?;
+        let _recordings = fixture.start_informers(1).await?;
+        let lists_before = fixture.lists();
+        fixture.server.faults().delay(Duration::from_millis(20));
+        let mut step = 0;
+        for _ in 0..2 {
+            let watches_before = fixture.watches();
+            fixture.server.faults().goaway();
+            let start = Instant::now();
+            let mut moved_at = None;
+            // The writes continue during the whole move.
+            while moved_at.is_none_or(|moved_at: Instant| moved_at.elapsed() < delay_after_move) {
+                ensure(start.elapsed() < EVENT_TIMEOUT, || format!("no move, {delay_after_move:?} after the last"))?;
+                step += 1;
+                fixture.update(0, &step.to_string())?;
+                if fixture.watches() > watches_before {
+                    moved_at.get_or_insert_with(Instant::now);
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        fixture.check_contract().await?;
+        assert_eq!(fixture.lists(), lists_before);
+    }
+    Ok(())
+}
+
 #[tokio::test(start_paused = true)]
 async fn rotation_replaces_connections_without_doubt() -> Result<(), TestError> {
     for fixture in [ConnectionFixture::new(None).await?, ConnectionFixture::over_http1().await?] {
