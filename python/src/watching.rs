@@ -87,6 +87,17 @@ enum InformerPhase {
     Ended(EndedInformer),
 }
 
+impl InformerPhase {
+    /// Returns the name of an informer with `settings`, for messages.
+    fn display_name(&self, settings: &InformerSettings) -> String {
+        match self {
+            Self::Discovering => format!("{} in {:#}", settings.name, settings.scope),
+            Self::Running(running_informer) => running_informer.informer.name().to_owned(),
+            Self::Ended(ended) => ended.name.clone(),
+        }
+    }
+}
+
 /// Snapshot of a synced cache.
 pub(crate) struct CacheView {
     pub(crate) resource: Arc<Resource>,
@@ -181,11 +192,7 @@ impl InformerHandle {
 
     /// Returns the name for messages.
     pub(crate) fn display_name(&self) -> String {
-        match &*self.phase.lock() {
-            InformerPhase::Discovering => format!("{} in {:#}", self.settings.name, self.settings.scope),
-            InformerPhase::Running(running_informer) => running_informer.informer.name().to_owned(),
-            InformerPhase::Ended(ended) => ended.name.clone(),
-        }
+        self.phase.lock().display_name(&self.settings)
     }
 
     pub(crate) fn state(&self) -> State {
@@ -258,23 +265,22 @@ impl InformerHandle {
     ///
     /// The library's informer ends with its last handle: other Python informers may share it.
     pub(crate) fn stop(&self) {
-        let name = self.display_name();
-        let ended = match self.running_informer() {
-            Some(running_informer) => running_informer.ended(name),
-            None => EndedInformer {
-                ended_at: Instant::now(),
-                name,
-                resource: None,
-                snapshot: None,
-                indexes: BTreeMap::new(),
-                version: None,
-            },
-        };
         let replaced = {
             let mut phase = self.phase.lock();
-            if matches!(&*phase, InformerPhase::Ended(_)) {
-                return;
-            }
+            // Under the lock: no reader has seen a later state than the last snapshot, and the informer cannot start in the
+            // meantime.
+            let ended = match &*phase {
+                InformerPhase::Ended(_) => return,
+                InformerPhase::Running(running_informer) => running_informer.ended(phase.display_name(&self.settings)),
+                InformerPhase::Discovering => EndedInformer {
+                    ended_at: Instant::now(),
+                    name: phase.display_name(&self.settings),
+                    resource: None,
+                    snapshot: None,
+                    indexes: BTreeMap::new(),
+                    version: None,
+                },
+            };
             std::mem::replace(&mut *phase, InformerPhase::Ended(ended))
         };
         // Before the handle: a registered durable handler would keep the library's informer running.
