@@ -1,5 +1,6 @@
 //! Durable handlers: repeated deliveries until the acknowledgement, within a run and across runs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -276,6 +277,43 @@ async fn delayed_event_reaches_next_handler_immediately() -> Result<(), TestErro
     assert!(attempts[0] < Duration::from_millis(10), "the delay belongs to the removed handler: {attempts:?}");
     // The seventh delay is 16 to 32 s. The retry of the removed handler would come earlier.
     assert!(attempts[1] >= Duration::from_secs(16), "{attempts:?}");
+    Ok(())
+}
+
+/// The removed handler has one event whose delay has passed, one that is delayed, and one call at a time.
+#[tokio::test(start_paused = true)]
+async fn next_handler_keeps_the_backoff_of_each_event() -> Result<(), TestError> {
+    let folder = Folder::new("durable-delayed-twice")?;
+    let server = ApiServer::builder().in_memory().start().await?;
+    for name in ["a", "b"] {
+        server.create(&config_map(name, "1"))?;
+    }
+    let program = ProgramRun::start(&server, &folder.file(), 1).await?;
+    // A failing call takes 2 s, so that the delay of one event ends during the call of the other.
+    let removed = program.informer.durable("mirror").concurrency(1).on_event(|_| async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        Err::<(), _>("not yet")
+    })?;
+    while removed.stats().failed < 4 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    removed.remove();
+    // Until the last call has ended.
+    pause(3).await;
+
+    let attempts = Arc::new(Mutex::new(BTreeMap::<String, Vec<u32>>::new()));
+    let attempted = attempts.clone();
+    let registration = program.informer.durable("mirror").concurrency(1).on_event(move |event| {
+        let key = event.event.object().key().to_string();
+        attempted.lock().entry(key).or_default().push(event.failures);
+        async { Err::<(), _>("not yet") }
+    })?;
+    // The delays after these failures are at least 1 s.
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    let attempts = attempts.lock().clone();
+    assert_eq!(attempts.len(), 2, "{attempts:?}");
+    assert!(attempts.values().all(|failures| failures.len() == 1), "an event skipped its delay: {attempts:?}");
+    assert_eq!(registration.stats().failed, 6);
     Ok(())
 }
 

@@ -150,9 +150,11 @@ impl<K: Send + Sync + 'static> Durable<K> {
             // Objects that the share of the previous handler has held back. The new handler may have no share.
             let deferred = std::mem::take(&mut state.shares.deferred);
             state.ready.extend(deferred.into_values().flatten());
-            // Objects whose retry the previous handler has delayed. The new handler receives them without a delay.
-            let State { ready, failures, .. } = &mut *state;
-            ready.extend(failures.keys().cloned());
+            // Objects whose retry the previous handler has delayed. The new handler receives them without a delay. A key must
+            // not be queued twice: its second copy would skip the next backoff.
+            let State { ready, busy, failures, .. } = &mut *state;
+            let queued: BTreeSet<_> = ready.iter().chain(&*busy).cloned().collect();
+            ready.extend(failures.keys().filter(|key| !queued.contains(key)).cloned());
         }
         is_free
     }
