@@ -62,7 +62,8 @@ pub enum FinalizerError<E: Error + 'static> {
 /// removed after [`Finalizing::Cleanup`] succeeds. A crash between two steps therefore leaves nothing behind.
 ///
 /// If the finalizer is missing from an object that is not being deleted, this function adds it and returns
-/// [`Action::requeue`] without running `reconcile`. Patches name the UID and the version of the object. Other objects
+/// [`Action::requeue`] without running `reconcile`. If the object was deleted in the meantime, the function returns
+/// [`Action::await_change`]. Patches name the UID and the version of the object. Other objects
 /// of the same name and other finalizers stay untouched.
 ///
 /// ```no_run
@@ -126,18 +127,18 @@ where
                 // Finalizers do not change the generation, so this update may trigger no reconcile.
                 WriteResult::Current => Ok(Action::requeue(Duration::ZERO)),
                 // The cache does not contain the deletion yet. A requeue would find the same state again.
-                WriteResult::Deleted => Ok(Action::await_change()),
+                WriteResult::Skipped => Ok(Action::await_change()),
             }
         }
     }
 }
 
-/// State of an object after its finalizers were written.
+/// Result of writing the finalizers of an object.
 enum WriteResult {
-    /// The object has the finalizers, or needs no write.
+    /// The object has the finalizers.
     Current,
-    /// The object does not exist any more, or another object has its name.
-    Deleted,
+    /// The object is being deleted, does not exist any more, or another object has its name.
+    Skipped,
 }
 
 /// Writes the finalizers that `change` returns for the current ones. Skips a deleted object, and an object that was
@@ -157,8 +158,11 @@ where
         let finalizers = change(before);
         let adds = finalizers.len() > before.len();
         // The server rejects new finalizers during a deletion.
-        if finalizers.as_slice() == before || (adds && newest.meta().deletion_timestamp.is_some()) {
+        if finalizers.as_slice() == before {
             return Ok(WriteResult::Current);
+        }
+        if adds && newest.meta().deletion_timestamp.is_some() {
+            return Ok(WriteResult::Skipped);
         }
         let meta = newest.meta();
         let patch = json!({
@@ -169,11 +173,11 @@ where
         match api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(_) => return Ok(WriteResult::Current),
             // The object was deleted in the meantime, so no finalizer must be added or removed.
-            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(WriteResult::Deleted),
+            Err(kube::Error::Api(status)) if is_missing(api, object, &status) => return Ok(WriteResult::Skipped),
             Err(kube::Error::Api(status)) if status.code == 409 && attempt < MAX_ATTEMPTS => {
-                let Some(now) = api.get_opt(&name).await? else { return Ok(WriteResult::Deleted) };
+                let Some(now) = api.get_opt(&name).await? else { return Ok(WriteResult::Skipped) };
                 if now.uid() != object.uid() {
-                    return Ok(WriteResult::Deleted);
+                    return Ok(WriteResult::Skipped);
                 }
                 newest = now;
             }
@@ -181,6 +185,15 @@ where
         }
     }
     Ok(WriteResult::Current)
+}
+
+/// Returns true if `status` shows that the object does not exist. An `api` of another namespace, or of all namespaces, gets
+/// the same code for an object that exists.
+fn is_missing<K: Resource>(api: &Api<K>, object: &K, status: &kube::core::Status) -> bool {
+    let name = status.details.as_ref().map(|details| details.name.as_str());
+    status.code == 404
+        && name == object.meta().name.as_deref()
+        && (api.namespace() == object.meta().namespace.as_deref())
 }
 
 /// Returns true for a domain, a slash and a name, as the server requires for custom finalizers.

@@ -174,8 +174,20 @@ async fn finalizer_of_deleted_object_is_skipped() -> Result<(), TestError> {
     let created: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "1"))?)?;
     fixture.server.delete_named("configmaps", "default", "a")?;
     let apply = |_| async { Ok::<_, Failure>(Action::await_change()) };
-    let action = finalizer(&fixture.config_maps(), FINALIZER, Arc::new(created), apply).await?;
+    let created = Arc::new(created);
+    let action = finalizer(&fixture.config_maps(), FINALIZER, created.clone(), apply).await?;
     assert_eq!(action, Action::await_change(), "a requeue would repeat the request until the cache has the deletion");
+    let everywhere = Api::<ConfigMap>::all(fixture.connection.client());
+    let result: Result<_, FinalizerError<Failure>> = finalizer(&everywhere, FINALIZER, created, apply).await;
+    assert!(matches!(result, Err(FinalizerError::Add { .. })), "the client is that of another path");
+
+    // An object that another finalizer keeps is deleted too.
+    let kept: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("b", "1"))?)?;
+    let foreign_finalizers = json!({ "metadata": { "finalizers": ["example.com/other"] } });
+    fixture.server.merge_patch("configmaps", "default", "b", foreign_finalizers)?;
+    fixture.server.delete_named("configmaps", "default", "b")?;
+    let action = finalizer(&fixture.config_maps(), FINALIZER, Arc::new(kept), apply).await?;
+    assert_eq!(action, Action::await_change());
     Ok(())
 }
 
