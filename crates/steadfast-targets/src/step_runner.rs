@@ -168,10 +168,14 @@ pub(crate) fn format_seconds(duration: Duration) -> String {
     format!("{} s", duration.as_secs_f64())
 }
 
-/// Returns the text before the last `/`, or before the last `.` in names without a slash. In default keys
-/// (`CLUSTER.NAMESPACE.NAME`), the text is the cluster and the namespace.
+/// Returns the text before the last `/`, or before the second `.` in names without a slash. In default keys
+/// (`CLUSTER.NAMESPACE.NAME`), the text is the cluster and the namespace: neither contains a dot, but the rest may.
 fn parent(name: &str) -> Option<&str> {
-    name.rsplit_once('/').or_else(|| name.rsplit_once('.')).map(|(parent, _)| parent)
+    if let Some((parent, _)) = name.rsplit_once('/') {
+        return Some(parent);
+    }
+    let (end, _) = name.match_indices('.').take(2).last()?;
+    Some(&name[..end])
 }
 
 #[cfg(test)]
@@ -242,8 +246,9 @@ mod tests {
     #[test]
     fn siblings_of_slow_default_key_run_late() {
         let slow = SlowEntries::default();
-        slow.add("east.shop.b");
-        let order = StepRunner::order(&steps(&["east.shop.a", "east.shop.b", "east.web.a"]), &slow);
+        slow.add("east.shop.b_10.0.0.1_80");
+        let names = ["east.shop.a-0.web_10.1.0.1_80", "east.shop.b_10.0.0.1_80", "east.web.a_10.0.0.2_80"];
+        let order = StepRunner::order(&steps(&names), &slow);
         assert_eq!(order, [(false, vec![2]), (false, vec![0]), (true, vec![1])]);
     }
 
