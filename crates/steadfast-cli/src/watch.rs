@@ -481,13 +481,17 @@ impl WatchSession {
             let snapshot = shown.snapshot();
             let synced = style.synced(&subject, snapshot.version(), snapshot.len());
             let synced = synced.filter(|_| related.is_none());
+            let has_tree = related.is_some();
             if let Some(related) = related {
                 print_tree(related, gate, lines.clone()).await;
-                // The tree determines the related pods.
-                logs.iter().for_each(PodLogs::check_related);
             }
             // The line follows the initial objects, because the handler calls for all of them have returned.
             tokio::task::spawn_blocking(move || {
+                if has_tree {
+                    // The tree determines the related pods. Not in the task: the tree may be locked while a slow reader
+                    // receives its lines.
+                    logs.iter().for_each(PodLogs::check_related);
+                }
                 if let Some(synced) = synced {
                     lines.print(synced);
                 }
