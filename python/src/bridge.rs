@@ -129,9 +129,10 @@ impl Inner {
             };
             queue.push(result, convert);
         });
-        let abort = task.abort_handle();
+        let abort = ProcessBound::new(task.abort_handle());
         let cancel = PyCFunction::new_closure(py, None, None, move |arguments, _| -> PyResult<()> {
-            if arguments.get_item(0)?.call_method0("cancelled")?.extract()? {
+            let is_cancelled: bool = arguments.get_item(0)?.call_method0("cancelled")?.extract()?;
+            if let Some(abort) = abort.get_own().filter(|_| is_cancelled) {
                 abort.abort();
             }
             Ok(())
@@ -179,7 +180,7 @@ impl Inner {
         let queue = Arc::new(LoopQueue {
             event_loop: event_loop.clone().unbind(),
             call_soon: event_loop.getattr("call_soon_threadsafe")?.unbind(),
-            ready: Mutex::default(),
+            ready: ProcessBound::new(Mutex::default()),
         });
         // A program that calls `asyncio.run` repeatedly leaves one closed loop after another, so closed loops are
         // removed here. No lock is held, because `is_closed` runs Python code, which may switch threads.
@@ -199,7 +200,7 @@ impl Inner {
 struct LoopQueue {
     event_loop: Py<PyAny>,
     call_soon: Py<PyAny>,
-    ready: Mutex<ReadyResults>,
+    ready: ProcessBound<Mutex<ReadyResults>>,
 }
 
 #[derive(Default)]
@@ -212,8 +213,10 @@ struct ReadyResults {
 impl LoopQueue {
     /// Queues a result for `future`, and schedules the delivery unless it is scheduled.
     fn push(self: &Arc<Self>, future: Py<PyAny>, convert: Convert) {
+        // Only the thread of `Bridge` calls this, which no forked child has.
+        let Some(ready) = self.ready.get_own() else { return };
         {
-            let mut ready = self.ready.lock();
+            let mut ready = ready.lock();
             ready.results.push((future, convert));
             if std::mem::replace(&mut ready.is_delivery_scheduled, true) {
                 return;
@@ -227,7 +230,7 @@ impl LoopQueue {
         });
         if !matches!(scheduled, Some(Ok(_))) {
             // The loop is closed: its futures cannot finish.
-            let mut ready = self.ready.lock();
+            let mut ready = ready.lock();
             ready.is_delivery_scheduled = false;
             let undelivered = std::mem::take(&mut ready.results);
             drop(ready);
@@ -237,8 +240,10 @@ impl LoopQueue {
 
     /// Delivers all results; runs in the event loop.
     fn deliver(&self, py: Python<'_>) {
+        // A fork copies the scheduled calls of the event loop. Their results belong to the parent.
+        let Some(ready) = self.ready.get_own() else { return };
         let results = {
-            let mut ready = self.ready.lock();
+            let mut ready = ready.lock();
             ready.is_delivery_scheduled = false;
             std::mem::take(&mut ready.results)
         };

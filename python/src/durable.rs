@@ -327,11 +327,12 @@ impl DeliveryStream {
         Ok(position.map(text))
     }
 
-    /// Ends the stream, also for a caller that waits in `ready`. Pending deliveries stay stored.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let queue = &self.handler.get(py)?.queue;
-        finalization::detach(py, || queue.close());
-        Ok(())
+    /// Ends the stream, also for a caller that waits in `ready`. Pending deliveries stay stored. Has no effect in a forked
+    /// child, which may leave a block of its parent.
+    fn close(&self, py: Python<'_>) {
+        if let Some(handler) = self.handler.get_own() {
+            finalization::detach(py, || handler.queue.close());
+        }
     }
 }
 

@@ -93,9 +93,9 @@ impl Server {
         Ok(Self { running: ProcessBound::new(Mutex::new(Some(running))), addresses })
     }
 
-    /// Stops the server and waits for its thread.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let running = self.running.get(py)?;
+    /// Stops the server and waits for its thread. Has no effect in a forked child, which may leave a block of its parent.
+    fn close(&self, py: Python<'_>) {
+        let Some(running) = self.running.get_own() else { return };
         finalization::detach(py, || {
             let running = running.lock().take();
             if let Some(RunningServer { server, handle, _stop: stop, thread }) = running {
@@ -106,7 +106,6 @@ impl Server {
                 drop(thread.join());
             }
         });
-        Ok(())
     }
 
     fn url(&self, replica: usize) -> PyResult<&str> {

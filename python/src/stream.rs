@@ -185,13 +185,13 @@ impl EventStream {
         Ok(state.has_ended && state.next_event.is_none())
     }
 
-    /// Ends the stream, also for a caller that waits in `ready`.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let subscription = self.subscription.get(py)?;
+    /// Ends the stream, also for a caller that waits in `ready`. Has no effect in a forked child, which may leave a block of
+    /// its parent.
+    fn close(&self, py: Python<'_>) {
+        let Some(subscription) = self.subscription.get_own() else { return };
         // Dropping the stream takes locks of the library, whose holders never wait for the GIL.
         finalization::detach(py, || subscription.state.lock().close());
         subscription.is_closed.send_replace(true);
-        Ok(())
     }
 }
 
