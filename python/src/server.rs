@@ -345,6 +345,11 @@ impl Server {
 
 impl Server {
     fn address(&self, replica: usize) -> PyResult<&(String, String)> {
+        // A locked server is in use, so it is not closed.
+        let running = self.running.get_own().and_then(Mutex::try_lock);
+        if running.is_some_and(|running| running.is_none()) {
+            return Err(closed());
+        }
         self.addresses.get(replica).ok_or_else(|| unknown_replica(replica, self.addresses.len()))
     }
 
@@ -358,7 +363,7 @@ impl Server {
         finalization::detach(py, || {
             let running = running.lock();
             let Some(running) = &*running else {
-                return Err(PyRuntimeError::new_err("the server has been closed"));
+                return Err(closed());
             };
             let _guard = running.handle.enter();
             action(&running.server)
@@ -418,6 +423,10 @@ fn check_replica(server: &ApiServer, replica: usize) -> PyResult<usize> {
         return Ok(replica);
     }
     Err(unknown_replica(replica, server.replicas()))
+}
+
+fn closed() -> PyErr {
+    PyRuntimeError::new_err("the server has been closed")
 }
 
 fn unknown_replica(replica: usize, replicas: usize) -> PyErr {

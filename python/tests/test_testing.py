@@ -104,6 +104,8 @@ def test_closed_server_rejects_calls(server: Server) -> None:
     server.close()
     with pytest.raises(RuntimeError, match="closed"):
         server.create(pod("web-0"))
+    with pytest.raises(RuntimeError, match="closed"):
+        server.url_of(0)
 
 
 def test_invalid_arguments_are_named(server: Server) -> None:
