@@ -40,7 +40,8 @@ pub(crate) struct ServeArgs {
     kubeconfig: PathBuf,
 }
 
-/// Maximum number of bytes of a response that are prepared ahead of its reader.
+/// HTTP/2 flow-control window for data that the server receives. Responses are limited by the window of the client and
+/// by the send buffer.
 const WINDOW_BYTES: u32 = 16 << 20;
 
 /// Serves until the process is killed. Prints one line when it is ready: the address of its control socket.

@@ -66,7 +66,8 @@ fn before_finalization(py: Python<'_>) {
     });
 }
 
-/// Attachment that the exit waits for, from before the thread requests the GIL. Each value begins and ends in one thread.
+/// Attachment that the exit waits for. It begins before the thread requests the GIL. Each value begins and ends in one
+/// thread.
 struct Attachment;
 
 impl Attachment {
@@ -106,7 +107,7 @@ pub(crate) fn detach<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -
 fn reattachment() -> Option<Attachment> {
     let attachment = Attachment::begin();
     if attachment.is_none() && !is_exiting_thread() {
-        // The process ends while this thread waits, as CPython 3.14 lets its own threads wait.
+        // This thread waits until the process ends. CPython 3.14 treats its own threads in the same way.
         loop {
             thread::park();
         }

@@ -43,7 +43,7 @@ pub(crate) struct Object {
 enum ObjectSource {
     /// In the cached form.
     Cached(Cached),
-    /// Restored from a pickle.
+    /// Created from JSON by `from_json`, which also restores pickles.
     Restored { key: ObjectKey, uid: Uid, version: ResourceVersion },
 }
 
@@ -130,7 +130,7 @@ impl Object {
         let first = match (&self.source, self.root.get()) {
             (ObjectSource::Cached(object), None) => {
                 let read = finalization::detach(py, || object.read::<Node>(path.prefix()));
-                // A field of any form is a `Node`, so that the object itself is the cause of an error.
+                // Every JSON value decodes to a `Node`. An error therefore means that the object is malformed.
                 read.map_err(|error| errors::undecodable(py, object.key(), object.version(), Some(&error.to_string())))?
             }
             (_, Some(root)) => path.value(root).filter(|node| **node != Node::Null).cloned(),
@@ -514,7 +514,8 @@ fn item(py: Python<'_>, map: &Map, name: &str) -> PyResult<Py<PyAny>> {
     }
 }
 
-/// Returns a member whose name differs only in its case or in underscores, which the names of other clients have.
+/// Returns a member whose name differs only in case or underscores. Other Python clients use such names: `node_name`
+/// for `nodeName`.
 fn similar_name<'a>(map: &'a Map, name: &str) -> Option<&'a str> {
     fn letters(name: &str) -> impl Iterator<Item = char> {
         name.chars().filter(|letter| *letter != '_').map(|letter| letter.to_ascii_lowercase())
@@ -546,7 +547,8 @@ fn attribute<'a>(
     let Some(value) = map.get(name) else {
         let Some(similar) = similar_name(map, name) else { return Err(missing("")) };
         let error = missing(&format!("; did you mean '{similar}'?"));
-        // With this attribute and without `obj`, tracebacks contain no second suggestion.
+        // CPython adds a suggestion of its own only if the exception has both `name` and `obj`. Only `name` is set, so
+        // that the message has one suggestion.
         error.value(py).setattr("name", name)?;
         return Err(error);
     };

@@ -33,7 +33,7 @@ def test_readme_example_runs(server: Server, number: int, tmp_path: Path, monkey
             await result
 
     run(main())
-    # Examples of tests are functions with the fixture.
+    # An example that shows a test defines a function whose argument is the fixture `steadfast_server`.
     for name, function in names.items():
         if name.startswith("test_"):
             with Server() as empty_server:

@@ -52,7 +52,8 @@ pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Res
     sleep(SERVER_SETTLE_TIME).await;
     let mut part_results = PartResults::new(RunEnvironment::now());
     let mut variants = client_variant::select_clients(args.only.as_deref(), args.quick, args.earlier.is_some());
-    // With a real server, the size of the cached objects has little effect.
+    // The variants without `managedFields` are not measured here. With a real server, the size of the cached objects
+    // has little effect on the results.
     variants.retain(|variant| !variant.name.contains("no managedFields"));
     for round in 0..args.real_rounds {
         for step in 0..variants.len() {

@@ -175,7 +175,7 @@ impl Collection {
         ChangesAfter::Changes(state.log.range(position..).take(limit).copied().collect())
     }
 
-    /// Returns a receiver of each new version.
+    /// Returns a receiver of the newest version. Versions between two reads of the receiver are skipped.
     pub(super) fn versions(&self) -> watch::Receiver<u64> {
         self.newest_version.subscribe()
     }
@@ -187,7 +187,8 @@ impl Collection {
             let mut state = self.lock();
             for number in 1..=count {
                 let change_number = state.change_count();
-                // `INDEX_STRIDE` is a prime: successive changes reach all objects before one repeats.
+                // Successive changes reach all objects before one repeats, unless the number of objects is a multiple
+                // of `INDEX_STRIDE`, which is a prime.
                 let index = change_number * INDEX_STRIDE % self.count;
                 let version = self.initial_state_version() + 1 + change_number as u64;
                 // The condition selects different objects in each round.
@@ -243,7 +244,7 @@ impl Collection {
         self.cuts.subscribe()
     }
 
-    /// Stops gradual changes, and returns the version of the newest change.
+    /// Stops the paced changes of [`control`](super::control), and returns the version of the newest change.
     pub(super) fn halt(&self) -> u64 {
         self.halt_count.fetch_add(1, Ordering::Relaxed);
         self.change(0, ChangeKind::Modified)

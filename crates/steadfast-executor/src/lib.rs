@@ -23,7 +23,8 @@
 //! No thread waits for a lock while it holds another one, except in one direction: a step holds its future's lock while it
 //! takes other locks. `HelperPool::busy` is the only atomic. Its operations are `Relaxed`, because it orders no other
 //! memory: the lock of the pool passes the work to the thread. All other state is protected by locks, so no other memory
-//! ordering needs a proof. Flags of this kind are read and written under the same lock as the data that they announce.
+//! ordering needs a proof. A flag such as `serving` or `standby_is_asleep` is read and written under the lock of
+//! the data that it announces.
 //!
 //! # Threads
 //!
@@ -46,8 +47,9 @@
 //! # No wake-up is lost
 //!
 //! - *Task.* A wake-up of an idle task queues it. A wake-up in a step is recorded (`SteppingAgain`), and the end of the
-//!   step queues the task. All other states already imply a later step. The state changes under one lock, so each wake-up
-//!   falls into one of these cases. An abort is a state that no wake-up and no end of a step overwrites.
+//!   step queues the task. A finished task needs no step. All other states already imply a later step. The state
+//!   changes under one lock, so each wake-up falls into one of these cases. No wake-up overwrites an abort. The end of
+//!   a step overwrites an abort only if the task has finished.
 //! - *Leading thread.* It checks `ready` and sets `serving` in one critical section, and then enters the reactor. A thread
 //!   that queues a task reads `serving` in the critical section of its push. It either pushed before the check, or sees
 //!   `serving` and interrupts the reactor. The reactor stores an interrupt that arrives before the thread sleeps.

@@ -8,7 +8,8 @@ use crate::figures::{Figures, GuardError, StageReport};
 /// Pattern that matches the name of the counted function, mangled or not.
 const COUNTED: &str = "*steadfast_guard_counted*";
 
-/// Measures a stage. Returns the processor that the stage saw, and its costs.
+/// Measures a stage. Returns the instruction set that valgrind reported to the stage, and the costs of the
+/// stage.
 pub(crate) fn count(stage: &str) -> Result<(String, Figures), GuardError> {
     let profile = std::env::temp_dir().join(format!("steadfast-guard-{}", std::process::id()));
     let result = run_callgrind(stage, &profile);

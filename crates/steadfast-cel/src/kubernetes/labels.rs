@@ -24,7 +24,8 @@ fn is_subdomain(text: &str) -> bool {
     text.split('.').all(is_label)
 }
 
-/// Unit of length limits in messages. The wording differs between names and label keys.
+/// Unit of length limits in messages. Messages about DNS names use characters; messages about label keys and
+/// label values use bytes.
 #[derive(Clone, Copy)]
 enum LengthUnit {
     Bytes,

@@ -39,7 +39,8 @@ impl FieldSelector {
 
 impl FieldRequirement {
     fn parse(selector: &str, term: &str) -> Result<Self, SelectorError> {
-        // As in apimachinery, the first operator ends the path, and `!=` and `==` are longer than `=`.
+        // As in apimachinery, the first operator ends the path. `==` is tried before `=`, so that its second `=` is not
+        // part of the value.
         let operators = [("!=", false), ("==", true), ("=", true)];
         let found = term.char_indices().find_map(|(position, _)| {
             let (path, rest) = term.split_at(position);

@@ -13,7 +13,8 @@ use super::stale_policy::StalePolicy;
 /// Duration of a watched cache's doubt after which the start no longer waits for the cache.
 const WATCHED_CACHE_LIMIT: Duration = Duration::from_secs(30);
 
-/// Maximum time that the start waits for an optional cache if none of the requests of the cache has failed.
+/// Maximum time that the start waits for the first list of a cache with the limit `FreshOnly` or `Isolated`. A failed
+/// attempt ends this wait earlier.
 const FIRST_ATTEMPT_GRACE: Duration = Duration::from_secs(1);
 
 /// Interval between freshness checks while a cache delays the start.
@@ -60,11 +61,12 @@ pub(super) enum StartupLimit {
     Unlimited,
     /// Until the doubt of the cache has lasted this long.
     Doubt(Duration),
-    /// While the cache is fresh, and during the first second if no attempt has failed.
+    /// A fresh cache delays the start without a limit, since it only has to catch up with writes. A cache in doubt
+    /// delays the start only before its first list, for 1 s at most, and until an attempt has failed.
     FreshOnly,
     /// Like `FreshOnly` until the first list is complete, and then until the doubt of the cache has lasted this long.
-    /// Afterwards the staleness gate blocks the keys of the cache's namespace, so that keys of other namespaces need
-    /// not wait.
+    /// After the start, `StalenessGate` pauses the reconciles of the cache's namespace. Keys of other namespaces
+    /// therefore need not wait.
     Isolated(Duration),
 }
 

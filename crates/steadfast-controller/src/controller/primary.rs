@@ -11,7 +11,7 @@ use super::cache_handle::CacheHandle as _;
 use super::source_cache::{SourceCache, name_of};
 use super::source_error::SourceError;
 
-/// Scope of a resource, its *placement*: namespaced or cluster-scoped.
+/// Placement of a resource: namespaced or cluster-scoped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResourceScope {
     Namespaced,
@@ -40,7 +40,7 @@ pub(super) struct Primary {
     name: Arc<str>,
     scopes: Arc<[Scope]>,
     placement: ResourceScope,
-    /// Placement of the first object in the cache.
+    /// Result of `placement_of_first_object`, once an object was cached.
     observed_placement: Arc<OnceLock<ResourceScope>>,
     placement_of_first_object: Arc<dyn Fn() -> Option<ResourceScope> + Send + Sync>,
 }

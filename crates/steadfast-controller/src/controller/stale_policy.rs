@@ -11,9 +11,10 @@ use steadfast::ObjectKey;
 /// [`Informer::freshness`](steadfast::Informer::freshness) returns the doubt. The bound applies to caches that were
 /// synced once; a cache that was never synced cannot be read.
 ///
-/// The policy also applies at the start, to caches that are not synced yet. The start always waits for the cache of the
-/// controller's own objects. It does not wait for a cache whose list the server rejects, unless reconciles are declared
-/// to [read](crate::Controller::reads) that cache.
+/// The policy also applies at the start, to caches that are not synced yet. The start waits for the cache of the
+/// controller's own objects. If each of several namespaces has its own cache, an unsynced cache delays the start for
+/// 1 s at most. The start does not wait for a cache whose list the server rejects, unless reconciles are declared to
+/// [read](crate::Controller::reads) that cache.
 #[derive(Clone)]
 pub struct StalePolicy {
     pub(super) bound: Duration,

@@ -37,14 +37,15 @@ pub struct ControllerStats {
     pub write_wait_duration: Duration,
     /// True while keys wait until caches contain the writes of a previous owner in another process.
     pub catching_up: bool,
-    /// Number of such waits: at the start, and after keys were gained.
+    /// Number of such waits: at the start, and with sharding also after keys were gained from another process.
     pub catch_ups: u64,
     /// Total duration of these waits.
     pub catch_up_duration: Duration,
     /// Keys from sources that are outside the scope of the controller, such as another namespace. No object of the
     /// controller can have such a key, so the key is never reconciled.
     pub outside_scope: u64,
-    /// True while reconciles are paused, except for safe keys, because a cache is in doubt.
+    /// True while reconciles are paused because a cache is in doubt. Keys that are safe under
+    /// [`StalePolicy::only`](crate::StalePolicy::only) are still reconciled.
     pub paused: bool,
     /// Number of such pauses.
     pub pauses: u64,

@@ -11,7 +11,8 @@ use super::record::{self, DnsRecord, canonical_name, is_within};
 use crate::entry::{ActualState, Step, Target};
 use crate::owner::ClaimResult;
 
-/// The names of several zones that belong to a mirror. A zone that cannot be read delays no other zone.
+/// Target for several zones. Only names with the mark of the mirror belong to the mirror. A zone that cannot be read
+/// delays no other zone.
 #[derive(Clone, Debug)]
 pub struct Zones {
     /// Zones in order of the length of their names, longest first.
@@ -61,8 +62,8 @@ impl Zones {
         Err(DnsError::Outside { name, zone: names.join(", ") })
     }
 
-    /// Claims all zones. Returns the claim of another process, if one exists. A failed claim does not stop the other
-    /// claims.
+    /// Claims the zones in order. Stops at the first zone that another process has claimed, and returns that claim. An
+    /// error in one zone does not stop the claims of the other zones.
     async fn claim_names(&self, instance: &str, now: u64) -> Result<ClaimResult, DnsError> {
         let mut claim = Ok(ClaimResult::Ours);
         for zone in &self.zones {

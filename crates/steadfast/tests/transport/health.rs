@@ -122,7 +122,7 @@ async fn goaway_drains() {
     assert_eq!(connection.connections().len(), 1);
 }
 
-/// F2, third seed: a failed connection is never used again.
+/// F2: a failed connection is never used again.
 #[tokio::test(start_paused = true)]
 async fn dead_connection_is_never_reused() {
     for settings in [http2_settings(), Settings::default()] {

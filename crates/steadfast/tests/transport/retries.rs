@@ -23,7 +23,7 @@ use crate::fixture::{
 enum PeerBehaviour {
     Respond,
     RejectStream,
-    /// Sends a GOAWAY that excludes all requests, and closes.
+    /// Resets the stream of the request, and starts a graceful shutdown. Its GOAWAY excludes no request.
     GoAwayBefore,
     Reset,
     /// Reads a request and closes.
@@ -118,8 +118,8 @@ async fn goaway_during_request_ends_in_response_or_error() {
     assert_eq!(body_text(&server.connection, get_request(PODS)).await.expect("a response"), "well");
 }
 
-/// The error must be the same whether the connection ends just before or just after the first sent byte. A server that
-/// closes each new connection once received four connections for one request.
+/// The error must be the same whether the connection ends just before or just after the first sent byte. In an
+/// earlier version, a server that closed each new connection received four connections for one request.
 #[tokio::test(start_paused = true)]
 async fn immediately_closed_connection_is_reported_lost() {
     let dials = Arc::new(AtomicUsize::new(0));

@@ -14,7 +14,8 @@ const STATUS_LISTS: [&str; 3] = ["containerStatuses", "initContainerStatuses", "
 /// Waiting reasons of a container that is starting normally.
 const STARTING_REASONS: [&str; 3] = ["ContainerCreating", "PodInitializing", ""];
 
-/// Fields that the kubelet sets together with the phase.
+/// Fields that the API server, the scheduler and the kubelet set until a pod runs. `describe_phase` describes the node.
+/// The other fields need no phrase.
 const PLACEMENT_FIELDS: [&str; 6] =
     ["spec/nodeName", "status/startTime", "status/hostIP", "status/hostIPs", "status/podIPs", "status/qosClass"];
 

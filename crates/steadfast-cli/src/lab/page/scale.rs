@@ -26,7 +26,8 @@ impl Scale {
         (at.as_secs_f64() / self.end.as_secs_f64() * 100.0).min(100.0)
     }
 
-    /// Returns the number of the column of a time, if the axis has `columns` columns of equal width.
+    /// Returns the number of the column of a time, if the axis has `columns` columns of equal width. The first column
+    /// has the number 0, and the end of the axis has the number `columns`.
     pub(super) fn column(self, at: Duration, columns: u32) -> u32 {
         (at.min(self.end).as_nanos() * u128::from(columns) / self.end.as_nanos()) as u32
     }
