@@ -138,6 +138,13 @@ struct OpenConnection {
     is_requested: Arc<AtomicBool>,
 }
 
+impl OpenConnection {
+    /// Returns true until a whole request has arrived.
+    fn is_idle(&self) -> bool {
+        !self.is_requested.load(Ordering::Relaxed)
+    }
+}
+
 async fn accept(listener: std::io::Result<std::net::TcpListener>, state: Arc<EndpointState>) -> String {
     let listener = match listener.and_then(TcpListener::from_std) {
         Ok(listener) => listener,
@@ -148,25 +155,21 @@ async fn accept(listener: std::io::Result<std::net::TcpListener>, state: Arc<End
         let Ok((stream, _)) = listener.accept().await else {
             // The process has probably no file descriptors left. Closing idle connections frees some. Without an idle
             // one, the oldest connection is closed.
-            let count = connections.len();
-            connections.retain(|open| {
-                let is_idle = !open.is_requested.load(Ordering::Relaxed);
-                if is_idle {
-                    open.task.abort();
-                }
-                !is_idle
-            });
-            if connections.len() == count
-                && let Some(oldest) = connections.pop_front()
-            {
-                oldest.task.abort();
+            let (mut closed, open): (VecDeque<_>, VecDeque<_>) =
+                connections.into_iter().partition(OpenConnection::is_idle);
+            connections = open;
+            if closed.is_empty() {
+                closed.extend(connections.pop_front());
+            }
+            for connection in closed {
+                connection.task.abort();
             }
             tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             continue;
         };
         connections.retain(|open| !open.task.is_finished());
         if connections.len() >= MAX_CONNECTIONS {
-            let idle = connections.iter().position(|open| !open.is_requested.load(Ordering::Relaxed));
+            let idle = connections.iter().position(OpenConnection::is_idle);
             // The queue is in order of arrival: the first match is the oldest idle connection. Without an idle one, the
             // oldest of all is closed.
             if let Some(connection) = connections.remove(idle.unwrap_or_default()) {

@@ -63,8 +63,8 @@ pub enum FinalizerError<E: Error + 'static> {
 ///
 /// If the finalizer is missing from an object that is not being deleted, this function adds it and returns
 /// [`Action::requeue`] without running `reconcile`. If the object was deleted in the meantime, the function returns
-/// [`Action::await_change`]. Patches name the UID and the version of the object. Other objects
-/// of the same name and other finalizers stay untouched.
+/// [`Action::await_change`]. Patches name the UID and the version of the object. Other objects of the same name and other
+/// finalizers stay untouched.
 ///
 /// ```no_run
 /// # use std::sync::Arc;
@@ -191,9 +191,7 @@ where
 /// the same code for an object that exists.
 fn is_missing<K: Resource>(api: &Api<K>, object: &K, status: &kube::core::Status) -> bool {
     let name = status.details.as_ref().map(|details| details.name.as_str());
-    status.code == 404
-        && name == object.meta().name.as_deref()
-        && (api.namespace() == object.meta().namespace.as_deref())
+    status.code == 404 && name == object.meta().name.as_deref() && api.namespace() == object.meta().namespace.as_deref()
 }
 
 /// Returns true for a domain, a slash and a name, as the server requires for custom finalizers.

@@ -30,8 +30,8 @@ const MAX_SLOW_ENTRIES: usize = 10_000;
 
 /// Names of entries whose last step had no usable response, remembered from one run to the next.
 ///
-/// Slow entries run last. Their siblings, entries with the same [`parent`], run just before them. Steps start in alphabetical order, so otherwise the bad entries of one namespace could use up all concurrent steps of
-/// every run.
+/// Slow entries run last. Their siblings, entries with the same [`parent`], run just before them. Steps start in
+/// alphabetical order, so otherwise the bad entries of one namespace could use up all concurrent steps of every run.
 #[derive(Debug, Default)]
 pub(crate) struct SlowEntries(Mutex<BTreeSet<String>>);
 

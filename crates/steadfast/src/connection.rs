@@ -15,7 +15,7 @@ mod identity;
 mod kubeconfig;
 mod layers;
 mod liveness_probes;
-mod normal;
+pub(crate) mod normal;
 mod plugin;
 mod proxies;
 mod request_decorator;

@@ -15,6 +15,7 @@ use crate::connection::Connection;
 /// Credentials of a configuration.
 pub mod credentials {
     pub use crate::connection::authorization_source::AuthorizationSource;
+    pub use crate::connection::normal::normalize;
 }
 
 /// Lookup of a resource by any name that kubectl takes.

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use steadfast::kube::Config;
-use steadfast::unstable::credentials::AuthorizationSource;
+use steadfast::unstable::credentials::{AuthorizationSource, normalize};
 
 use super::context::CheckContext;
 use super::finding::Finding;
@@ -18,9 +18,10 @@ const EFFECT: &str = "the server rejects lists and watches of a client that it c
 
 /// Asks the server for the user of the credentials.
 pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
-    let credentials = Credentials::of(&context.config);
+    let config = normalize(context.config.clone());
+    let credentials = Credentials::of(&config);
     let subject = &context.source;
-    let mut findings: Vec<Finding> = token_finding(&context.config, Timestamp::now()).into_iter().collect();
+    let mut findings: Vec<Finding> = token_finding(&config, Timestamp::now()).into_iter().collect();
     findings.push(match user_review(context).await {
         Ok(response) => identified(subject, &credentials, response),
         Err(error) if error.status() == Some(401) => Finding::failure(
@@ -81,31 +82,28 @@ struct Credentials {
 }
 
 impl Credentials {
-    /// Returns the credentials that the library sends with `config`. The order of the sources is the library's.
+    /// Returns the credentials that the library sends with `config`, which is in normal form. The order of the sources is
+    /// the library's.
     fn of(config: &Config) -> Self {
         const PASSWORD_REMEDY: &str = "use a token or a client certificate; Kubernetes has no passwords since 1.19";
 
         let user = &config.auth_info;
         let has_certificate = user.client_certificate.is_some() || user.client_certificate_data.is_some();
         let (kind, remedy) = match AuthorizationSource::of(config) {
-            Some(AuthorizationSource::AuthProvider) => {
+            Some(AuthorizationSource::AuthProvider(_)) => {
                 ("auth-provider".to_owned(), "replace the auth-provider by an exec plugin; kubectl removed it in 1.26")
             }
-            Some(AuthorizationSource::Password) => ("user name and password".to_owned(), PASSWORD_REMEDY),
-            Some(AuthorizationSource::TokenFile) => {
-                let file = user.token_file.as_deref().unwrap_or_default();
+            Some(AuthorizationSource::Password(_)) => ("user name and password".to_owned(), PASSWORD_REMEDY),
+            Some(AuthorizationSource::TokenFile(file)) => {
                 (format!("token file {file}"), "check that the file has a current token of this cluster")
             }
-            Some(AuthorizationSource::Token) => {
+            Some(AuthorizationSource::Token(_)) => {
                 ("token".to_owned(), "put a current token into the kubeconfig; tokens expire or are revoked")
             }
-            Some(AuthorizationSource::Plugin) => {
-                let command = user.exec.as_ref().and_then(|exec| exec.command.as_deref());
-                (
-                    format!("exec plugin {}", command.unwrap_or("without a command")),
-                    "run the plugin's login again, and check its output with `kubectl get ns`",
-                )
-            }
+            Some(AuthorizationSource::Plugin(exec)) => (
+                format!("exec plugin {}", exec.command.as_deref().unwrap_or("without a command")),
+                "run the plugin's login again, and check its output with `kubectl get ns`",
+            ),
             Some(AuthorizationSource::Url) | None if has_certificate => (
                 "client certificate".to_owned(),
                 "renew the client certificate, and check that the server trusts its issuer (--client-ca-file)",
@@ -125,8 +123,7 @@ impl Credentials {
 /// Judges the expiry of a token in the kubeconfig, if the library sends this token and the token is a JWT.
 fn token_finding(config: &Config, now: Timestamp) -> Option<Finding> {
     // Other sources are read again before the expiry, or take precedence over the token.
-    let is_sent = AuthorizationSource::of(config) == Some(AuthorizationSource::Token);
-    let token = config.auth_info.token.as_ref().filter(|_| is_sent)?;
+    let Some(AuthorizationSource::Token(token)) = AuthorizationSource::of(config) else { return None };
     let expires = token_expiry(secrecy::ExposeSecret::expose_secret(token))?;
     let remedy = "use a token file or an exec plugin, which renew the token, or request a longer-lived token";
     Some(if expires <= now {

@@ -11,9 +11,9 @@ use futures::future::BoxFuture;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use http::{Request, Response};
 use kube::client::{AuthError, Body, ConfigExt};
-use kube::config::AuthInfo;
+use kube::config::{AuthInfo, ExecConfig};
 use parking_lot::{Mutex, MutexGuard};
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 use steadfast_core::Instant;
 use tokio::sync::oneshot;
 use tower::util::{BoxCloneService, Either};
@@ -378,10 +378,13 @@ fn can_renew(info: &AuthInfo) -> bool {
     AuthorizationSource::of_user(info).is_some_and(AuthorizationSource::can_renew)
 }
 
-/// Returns true if the credentials come from a plugin: fixed credentials, token files and auth providers take
+/// Returns the plugin from which the credentials come, if any: fixed credentials, token files and auth providers take
 /// precedence.
-pub(super) fn uses_plugin(info: &AuthInfo) -> bool {
-    AuthorizationSource::of_user(info) == Some(AuthorizationSource::Plugin)
+pub(super) fn used_plugin(info: &AuthInfo) -> Option<&ExecConfig> {
+    match AuthorizationSource::of_user(info)? {
+        AuthorizationSource::Plugin(exec) => Some(exec),
+        _ => None,
+    }
 }
 
 fn read_token(path: &Path) -> Result<HeaderValue, String> {
@@ -402,37 +405,28 @@ impl Credentials {
         const UNSENDABLE: &str = "has a character that a header cannot contain, such as a line break";
 
         let info = &config.auth_info;
-        let token = || {
-            let token = info.token.as_ref().map(|token| bearer(token.expose_secret()));
-            token.map(|value| value.ok_or_else(|| format!("the token {UNSENDABLE}"))).transpose()
-        };
-        Ok(match AuthorizationSource::of_normal(config) {
-            Some(AuthorizationSource::AuthProvider) => match &info.auth_provider {
-                Some(provider) => Self::of_provider(config, &provider.name)?,
-                None => Self::None,
-            },
-            Some(AuthorizationSource::Password) => {
-                let name = info.username.as_deref().unwrap_or_default();
+        let header =
+            |token: &SecretString| bearer(token.expose_secret()).ok_or_else(|| format!("the token {UNSENDABLE}"));
+        Ok(match AuthorizationSource::of(config) {
+            Some(AuthorizationSource::AuthProvider(provider)) => Self::of_provider(config, &provider.name)?,
+            Some(AuthorizationSource::Password(name)) => {
                 let password = info.password.as_ref().map_or("", |password| password.expose_secret());
                 let value = basic(name, password).ok_or_else(|| format!("the name or the password {UNSENDABLE}"))?;
                 Self::Fixed(value)
             }
-            Some(AuthorizationSource::TokenFile) => {
-                let path = PathBuf::from(info.token_file.as_deref().unwrap_or_default());
-                let fallback = token()?;
+            Some(AuthorizationSource::TokenFile(path)) => {
+                let path = PathBuf::from(path);
+                let fallback = info.token.as_ref().map(header).transpose()?;
                 // As in client-go, the token is the fallback for a file that cannot be read.
                 let read = read_token(&path).or_else(|error| fallback.ok_or(error))?;
                 Self::File(Arc::new(TokenFile { path, last_read: Mutex::new((read, now)) }))
             }
-            Some(AuthorizationSource::Token) => token()?.map_or(Self::None, Self::Fixed),
-            Some(AuthorizationSource::Plugin) => match &info.exec {
-                Some(exec) => {
-                    let plugin = Plugin::of(exec, plugin_timeout);
-                    plugin.obtain(None)?;
-                    Self::Plugin(plugin)
-                }
-                None => Self::None,
-            },
+            Some(AuthorizationSource::Token(token)) => Self::Fixed(header(token)?),
+            Some(AuthorizationSource::Plugin(exec)) => {
+                let plugin = Plugin::of(exec, plugin_timeout);
+                plugin.obtain(None)?;
+                Self::Plugin(plugin)
+            }
             Some(AuthorizationSource::Url) => Self::of_url(config).map_or(Self::None, Self::Fixed),
             None => Self::None,
         })

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use rustls::sign::CertifiedKey;
 use tokio::sync::oneshot;
 
-use super::auth::uses_plugin;
+use super::auth::used_plugin;
 use super::normal::normalize;
 use super::plugin::{self, Plugin};
 use super::request_decorator::RequestDecorator;
@@ -125,7 +125,7 @@ impl ConfigReloader {
     /// Starts periodic checks until the connection is dropped, unless nothing can change.
     pub(super) fn start(self: &Arc<Self>) {
         let config = self.config();
-        if self.loader.is_none() && route_files(&config).is_empty() && !uses_plugin(&config.auth_info) {
+        if self.loader.is_none() && route_files(&config).is_empty() && used_plugin(&config.auth_info).is_none() {
             return;
         }
         let check_task = check_periodically(self.environment.clone(), Arc::downgrade(self));
@@ -150,8 +150,8 @@ impl ConfigReloader {
                 let Some(reloader) = reloader.upgrade() else { return false };
                 let _checking = reloader.check_lock.lock().await;
                 // A plugin's certificate is in no file, so no hash reveals a change: the plugin must run again.
-                let plugin =
-                    uses_plugin(&reloader.config().auth_info) && reloader.decorator.authorizer.sends_no_authorization();
+                let plugin = used_plugin(&reloader.config().auth_info).is_some()
+                    && reloader.decorator.authorizer.sends_no_authorization();
                 reloader.check(true, plugin).await
             })
         };
@@ -289,8 +289,7 @@ fn prepare_change(
     renew: bool,
 ) -> Result<Option<ConfigChange>, ConnectError> {
     let files = hash_files(&config);
-    let plugin = config.auth_info.exec.as_ref().filter(|_| uses_plugin(&config.auth_info));
-    let plugin = plugin.map(|exec| Plugin::of(exec, current_state.plugin_timeout));
+    let plugin = used_plugin(&config.auth_info).map(|exec| Plugin::of(exec, current_state.plugin_timeout));
     let rejected_generation =
         current_state.plugin_credentials.as_ref().filter(|_| renew && !other).map(|credentials| credentials.generation);
     // A request can renew a token, but a handshake cannot renew a certificate: a check must renew it in advance.

@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 const DEFAULT_NAMESPACE: &str = "default";
 
 /// Returns `config` in normal form.
-pub(super) fn normalize(mut config: kube::Config) -> kube::Config {
+pub fn normalize(mut config: kube::Config) -> kube::Config {
     if config.default_namespace.trim().is_empty() {
         DEFAULT_NAMESPACE.clone_into(&mut config.default_namespace);
     }

@@ -150,8 +150,8 @@ impl<K: Send + Sync + 'static> Durable<K> {
             // Objects that the share of the previous handler has held back. The new handler may have no share.
             let deferred = std::mem::take(&mut state.shares.deferred);
             state.ready.extend(deferred.into_values().flatten());
-            // Objects whose retry the previous handler has delayed. The new handler receives them without a delay. A key must
-            // not be queued twice: its second copy would skip the next backoff.
+            // Objects whose retry the previous handler has delayed. The new handler receives them without a delay. A key
+            // must not be queued twice: its second copy would skip the next backoff.
             let State { ready, busy, failures, .. } = &mut *state;
             let queued: BTreeSet<_> = ready.iter().chain(&*busy).cloned().collect();
             ready.extend(failures.keys().filter(|key| !queued.contains(key)).cloned());
@@ -269,7 +269,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         due: &DueEvent<Object<K>>,
         result: Result<(), String>,
     ) {
-        let reason = {
+        let retry = {
             let mut state = self.lock();
             state.release(&key);
             let is_registered = state.is_registered(calls);
@@ -286,7 +286,9 @@ impl<K: Send + Sync + 'static> Durable<K> {
                 }
                 Err(reason) if is_registered => {
                     state.counts.failed += 1;
-                    Some(reason)
+                    let State { failures, random, .. } = &mut *state;
+                    let backoff = failures.entry(key.clone()).or_insert_with(|| Backoff::new(calls.backoff));
+                    Some((reason, backoff.fail(random)))
                 }
                 // The handler was removed during the call, and may have ended the call early. The next handler of this
                 // name receives the event as if the call had not started: without a delay.
@@ -297,36 +299,19 @@ impl<K: Send + Sync + 'static> Durable<K> {
             }
         };
         // An acknowledgement changes the rows. The failure of a registered handler does not: the delivery stays pending.
-        match reason {
+        match retry {
             None => (self.wake)(),
-            Some(reason) => self.schedule_retry(calls, key, due, &reason),
+            Some((reason, delay)) => {
+                let (informer, name) = (&self.informer, &self.name);
+                tracing::warn!(%informer, handler = %name, %key, id = due.id(), why = %reason, "a durable handler failed; the event is delivered again in {delay:?}");
+                self.schedule_retry(calls, key, delay);
+            }
         }
         self.start();
     }
 
-    /// Schedules a retry of the event with increasing backoff.
-    fn schedule_retry(
-        self: &Arc<Self>,
-        calls: &Arc<Calls<K>>,
-        key: ObjectKey,
-        due: &DueEvent<Object<K>>,
-        reason: &str,
-    ) {
-        let delay = {
-            let mut state = self.lock();
-            if !state.is_registered(calls) {
-                // The handler was removed after the call. The next handler of this name receives the event.
-                state.ready.push_back(key);
-                return;
-            }
-            if state.is_closed {
-                return;
-            }
-            let State { failures, random, .. } = &mut *state;
-            failures.entry(key.clone()).or_insert_with(|| Backoff::new(calls.backoff)).fail(random)
-        };
-        let (informer, name) = (&self.informer, &self.name);
-        tracing::warn!(%informer, handler = %name, %key, id = due.id(), why = %reason, "a durable handler failed; the event is delivered again in {delay:?}");
+    /// Queues the object after `delay`, unless the handler of `calls` is removed until then.
+    fn schedule_retry(self: &Arc<Self>, calls: &Arc<Calls<K>>, key: ObjectKey, delay: Duration) {
         // Weak, so that a delayed retry does not keep a dropped handler alive.
         let (durable, calls, environment) = (Arc::downgrade(self), Arc::downgrade(calls), self.environment.clone());
         self.environment.spawn(Box::pin(async move {
