@@ -92,6 +92,11 @@ impl LookupCaches {
         self.caches.iter().map(|(_, informer)| informer.changed())
     }
 
+    /// Returns the informers of the caches.
+    pub(crate) fn informers(&self) -> impl Iterator<Item = &Informer<Lazy<DynamicObject>>> {
+        self.caches.iter().map(|(_, informer)| informer)
+    }
+
     /// Waits until no cache is in doubt.
     pub(crate) async fn wait_until_certain(&self) {
         self.wait_until_certain_where(|_| true).await;

@@ -19,6 +19,7 @@ mod manager;
 mod open;
 mod slices;
 mod task;
+mod term_barrier;
 
 pub use approvals::Approvals;
 pub use driver::{MAX_LISTED, MirrorPreview, MirrorSinkStatus};

@@ -61,6 +61,9 @@ pub struct DesiredState<V> {
     /// Function that returns whether the object of an entry still exists. Without the function, each lost entry counts
     /// as a removal that may need approval.
     pub exists: Option<ExistenceCheck>,
+    /// Number of the [term](crate::Term) in which the entries were determined; 0 without replicas. In another term,
+    /// nothing is removed: the entries may be older than those of the earlier leader.
+    pub term: u64,
 }
 
 impl<V> Default for DesiredState<V> {
@@ -72,6 +75,7 @@ impl<V> Default for DesiredState<V> {
             competing: Vec::new(),
             uncertain_origins: UncertainOrigins::default(),
             exists: None,
+            term: 0,
         }
     }
 }
@@ -79,9 +83,9 @@ impl<V> Default for DesiredState<V> {
 /// Compares everything except the existence check.
 impl<V: PartialEq> PartialEq for DesiredState<V> {
     fn eq(&self, other: &Self) -> bool {
-        let Self { entries, doubt, origins, competing, uncertain_origins, exists: _ } = self;
-        (entries, doubt, origins, competing, uncertain_origins)
-            == (&other.entries, &other.doubt, &other.origins, &other.competing, &other.uncertain_origins)
+        let Self { entries, doubt, origins, competing, uncertain_origins, exists: _, term } = self;
+        let other_parts = (&other.entries, &other.doubt, &other.origins, &other.competing, &other.uncertain_origins);
+        (entries, doubt, origins, competing, uncertain_origins) == other_parts && *term == other.term
     }
 }
 

@@ -1,5 +1,6 @@
 //! Task of a mirror: reads the target, plans, applies steps, and reads again.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
@@ -29,6 +30,12 @@ const RESTART_MAX_DELAY: Duration = Duration::from_secs(60);
 
 /// Shortest time between two reads because of changes at the target.
 const MIN_CHANGE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Maximum time that the first pass of a term waits for a desired state of this term.
+const DESIRED_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Reason for doubt while the desired state is of another term.
+const EARLIER_TERM: &str = "the desired state was determined before the term of this replica as the leader";
 
 /// Maximum time that a pass waits for the disk.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -206,6 +213,7 @@ impl<T: Target> MirrorTask<T> {
             rejection: None,
             adopted_names: None,
         };
+        let desired_deadline = Instant::now() + DESIRED_TIMEOUT;
         loop {
             let MirrorTaskInput { desired, is_stopped, .. } = input.borrow_and_update().clone();
             if is_stopped || !permit.is_valid() {
@@ -213,6 +221,10 @@ impl<T: Target> MirrorTask<T> {
             }
             let next_read = match desired {
                 None => None,
+                // The earlier leader may have removed some of these entries.
+                Some(desired) if desired.term != permit.token() && Instant::now() < desired_deadline => {
+                    Some(desired_deadline)
+                }
                 Some(desired) => {
                     changed.mark_unchanged();
                     // Changes from here on wake the select below, even if this pass has read the target already.
@@ -316,6 +328,11 @@ impl<T: Target> MirrorTask<T> {
         run_state: &mut RunState,
         permit: &WritePermit,
     ) -> Result<PassOutcome, Arc<str>> {
+        let desired = if desired.term == permit.token() {
+            Cow::Borrowed(desired)
+        } else {
+            Cow::Owned(DesiredState { doubt: Some(EARLIER_TERM.into()), ..desired.clone() })
+        };
         let read = timeout(self.settings.deadline, self.target.read()).await;
         let found = read.map_err(|_| self.timeout_error())?.map_err(|error| error_chain(&error))?;
         let unix_seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -326,7 +343,7 @@ impl<T: Target> MirrorTask<T> {
         let draining = &mut run_state.draining;
         let Plan { additions, removals, mut skipped, approvals, conflicting, uncertain, drain_deadline } = self
             .memory
-            .update(&self.name, |record| plan(desired, &found, &validate, &plan_settings, (record, draining), now));
+            .update(&self.name, |record| plan(&desired, &found, &validate, &plan_settings, (record, draining), now));
         // Error of the last attempt, if it failed. It concerns only the entries whose steps failed, unless the target
         // accepted no step.
         let rejection = run_state.rejection.clone();

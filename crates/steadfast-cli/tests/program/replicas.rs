@@ -2,7 +2,8 @@
 //! requests to a webhook, the keys in etcd, and the lease at the API server.
 //!
 //! Every change must be delivered, and a repeated delivery must have an equal ID. No request may arrive from a replica
-//! without the lease. No key of an existing object may be missing, and in the end etcd must equal the cluster.
+//! without the lease. No key of an existing object may be missing, no removed key may return, and in the end etcd must
+//! equal the cluster.
 //!
 //! `STEADFAST_SEEDS=4` runs four random sequences of 25 faults each, and `STEADFAST_SEED=7` runs the sequence of
 //! seed 7. CI runs a few faults.
@@ -151,6 +152,8 @@ struct Fixture {
     changes: u64,
     /// Keys in etcd at the last read.
     known_keys: BTreeSet<String>,
+    /// Keys that were removed from etcd after the deletion of their objects. Names are used once.
+    removed_keys: BTreeSet<String>,
     terms: Arc<Mutex<LeadershipTerms>>,
     is_ended: Arc<AtomicBool>,
     lease_reader: Option<JoinHandle<()>>,
@@ -198,6 +201,7 @@ impl Fixture {
             deleted_objects: BTreeMap::new(),
             changes: 0,
             known_keys: BTreeSet::new(),
+            removed_keys: BTreeSet::new(),
             terms,
             is_ended,
             lease_reader: Some(lease_reader),
@@ -331,13 +335,18 @@ impl Fixture {
         }
     }
 
-    /// Checks that each known key remains in etcd while its object exists.
+    /// Checks that each known key remains in etcd while its object exists, and that no removed key has returned.
     fn check_keys(&mut self) {
         let Some(keys) = self.keys() else { return };
         let exists = |name: &&String| self.objects.contains_key(*name);
         let lost_keys: Vec<_> = self.known_keys.iter().filter(exists).filter(|name| !keys.contains(*name)).collect();
         assert!(lost_keys.is_empty(), "{lost_keys:?} are missing in etcd\n{}", self.report());
-        self.known_keys = keys.into_iter().filter(|name| self.objects.contains_key(name)).collect();
+        let returned_keys: Vec<_> = keys.intersection(&self.removed_keys).collect();
+        assert!(returned_keys.is_empty(), "{returned_keys:?} have returned to etcd\n{}", self.report());
+        let removed = |name: &&String| !self.objects.contains_key(*name) && !keys.contains(*name);
+        self.removed_keys.extend(self.known_keys.iter().filter(removed).cloned());
+        // The keys of deleted objects stay known until they are removed.
+        self.known_keys = keys;
     }
 
     /// Causes one fault, after which all replicas run again.

@@ -20,6 +20,8 @@ pub(crate) struct CollectedEntries {
     /// Reason why all entries may be wrong.
     pub(crate) doubt: Option<Arc<str>>,
     pub(crate) existence_check: Option<ExistenceCheck>,
+    /// Number of the leader's term in which the entries were collected; 0 without replicas and on a standby.
+    pub(crate) term: u64,
 }
 
 /// Collects the entries in `object_entries`, in this order.

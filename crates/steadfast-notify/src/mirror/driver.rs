@@ -238,8 +238,9 @@ fn desired<V: EntryValue>(
     collected_entries: &CollectedEntries,
     convert_entry: &EntryConverter<V>,
 ) -> (DesiredState<V>, BTreeMap<ObjectId, Arc<str>>) {
-    let CollectedEntries { claims, uncertain_origins, doubt, existence_check } = collected_entries;
-    let mut desired = DesiredState { doubt: doubt.clone(), exists: existence_check.clone(), ..DesiredState::default() };
+    let CollectedEntries { claims, uncertain_origins, doubt, existence_check, term } = collected_entries;
+    let (doubt, exists) = (doubt.clone(), existence_check.clone());
+    let mut desired = DesiredState { doubt, exists, term: *term, ..DesiredState::default() };
     let mut invalid = BTreeMap::new();
     for ClaimedEntry { entry, origin } in claims {
         match convert_entry(entry) {

@@ -9,12 +9,13 @@ use kube::core::DynamicObject;
 use serde_json::Value;
 use steadfast::{Entry as CacheEntry, Informer, Lazy, Lookup, Object, ObjectKey, Snapshot};
 use steadfast_targets::{ObjectId, Origin};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::claim::ObjectEntries;
 use super::entry::{Entry, entries, has_ended};
 use super::grouping::Grouping;
 use super::slices::{LiveObjects, SliceSet, claims};
+use super::term_barrier::TermBarrier;
 use crate::change::{EventSubject, ObjectChange, ObjectState};
 use crate::config::EventKind;
 use crate::endpoints::EndpointSlice;
@@ -93,6 +94,8 @@ pub struct MirrorInput {
     /// True after the first instant without doubt. Before that instant, caches restored from an earlier run must not
     /// add entries.
     is_confirmed: bool,
+    /// Wait for the writes before the current term. `None` without replicas, and on a standby.
+    term_barrier: Option<TermBarrier>,
 }
 
 impl MirrorInput {
@@ -125,6 +128,7 @@ impl MirrorInput {
             dependents,
             instants,
             is_confirmed,
+            term_barrier: None,
         })
     }
 
@@ -145,6 +149,22 @@ impl MirrorInput {
         [self.informer.changed()].into_iter().chain(looked_up).collect()
     }
 
+    /// Makes the input wait for all writes before `term`, unless this wait has already started. `None` ends the wait: this
+    /// process has no term, or has no replicas. Wakes with `wake` at the end of the wait.
+    pub(super) fn enter_term(&mut self, term: Option<u64>, wake: &Arc<Notify>) {
+        let Some(term) = term else { return self.term_barrier = None };
+        if self.term_barrier.as_ref().is_none_or(|barrier| !barrier.is_of(term)) {
+            let looked_up = self.caches.iter().flat_map(|caches| caches.informers());
+            let informers = std::iter::once(&self.informer).chain(looked_up).cloned().collect();
+            self.term_barrier = Some(TermBarrier::start(term, informers, wake));
+        }
+    }
+
+    /// Returns true if the entries must not be added yet, because the earlier leader may have removed them.
+    pub(super) fn is_held_back(&self) -> bool {
+        self.term_barrier.as_ref().is_some_and(TermBarrier::holds_back)
+    }
+
     /// Marks the input as confirmed if there is no doubt.
     pub(super) fn confirm(&mut self) {
         // An input stays confirmed, because the informer itself reports later doubt.
@@ -155,7 +175,14 @@ impl MirrorInput {
     pub(super) fn doubt(&self) -> Option<String> {
         let unconfirmed =
             || (!self.is_confirmed).then(|| "the server has not confirmed the restored cache yet".to_owned());
-        self.doubt_now().or_else(unconfirmed)
+        let is_behind = self.term_barrier.as_ref().is_some_and(|barrier| !barrier.is_confirmed());
+        let behind = || {
+            let RuleSource { cluster, .. } = &self.source;
+            let resource = self.source.resource_name();
+            is_behind
+                .then(|| format!("{resource} of {cluster}: the cache may lack changes that the earlier leader knew"))
+        };
+        self.doubt_now().or_else(unconfirmed).or_else(behind)
     }
 
     fn doubt_now(&self) -> Option<String> {

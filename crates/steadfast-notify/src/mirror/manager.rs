@@ -1,10 +1,10 @@
 //! Manager of one running mirror: collects entries, reports conditions, applies approvals.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast_targets::{MirrorMemory, MirrorSettings, TermGate};
+use steadfast_targets::{MirrorMemory, MirrorSettings, TermGate, WritePermit};
 use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
@@ -124,7 +124,8 @@ pub async fn preview_mirrors(
             input.wait_until_fresh(deadline.saturating_duration_since(Instant::now())).await;
         }
         let (_, clusters) = catch_up_inputs(&mut inputs, entry_fields, grouping).await;
-        let preview = driver.preview(name, settings, memory, &collect_inputs(&inputs, &clusters)).await;
+        let preview =
+            driver.preview(name, settings, memory, &collect_inputs(&inputs, &BTreeSet::new(), &clusters)).await;
         previews.insert(name.clone(), preview);
     }
     previews
@@ -158,9 +159,11 @@ async fn catch_up_inputs(
     (has_changes, clusters)
 }
 
-fn collect_inputs(inputs: &[MirrorInput], clusters: &ClusterDoubts) -> CollectedEntries {
+/// Collects the entries of all inputs except those that are `held_back`, by their numbers.
+fn collect_inputs(inputs: &[MirrorInput], held_back: &BTreeSet<usize>, clusters: &ClusterDoubts) -> CollectedEntries {
+    let included = inputs.iter().enumerate().filter(|(number, _)| !held_back.contains(number));
     collect(
-        inputs.iter().flat_map(MirrorInput::object_entries),
+        included.flat_map(|(_, input)| input.object_entries()),
         clusters,
         inputs.iter().filter_map(MirrorInput::existence_snapshot).collect(),
     )
@@ -194,7 +197,7 @@ impl CollectorTask {
         let mut feed_changes = self.feed.subscribe();
         feed_changes.mark_changed();
         // `None` before the first collection.
-        let mut reported_clusters = None;
+        let mut reported = None;
         loop {
             if let Some(reason) = self.mirror.end_reason() {
                 // The supervisor counts the failure and restarts the whole mirror.
@@ -208,6 +211,16 @@ impl CollectorTask {
                 self.failed_inputs = self.feed.update(&mut self.inputs);
                 self.watch_tasks = self.spawn_watch_tasks(&wake_signal, feed_changes.clone());
             }
+            // Of the start of the pass: entries that are collected in one term are not used in another one.
+            let permit = self.context.gate.permit();
+            let term = permit.as_ref().map_or(0, WritePermit::token);
+            let replica_term = permit.as_ref().filter(|_| self.context.gate.is_replicated()).map(WritePermit::token);
+            for input in &mut self.inputs {
+                input.enter_term(replica_term, &wake_signal);
+            }
+            // Before the caches are read: an input that is confirmed later may have entries from before.
+            let is_held_back = |(number, input): (usize, &MirrorInput)| input.is_held_back().then_some(number);
+            let held_back: BTreeSet<usize> = self.inputs.iter().enumerate().filter_map(is_held_back).collect();
             let (has_changes, mut clusters) =
                 catch_up_inputs(&mut self.inputs, self.entry_fields, &self.grouping).await;
             // A cluster with missing inputs is uncertain: entries of the cluster may exist in the target.
@@ -215,19 +228,36 @@ impl CollectorTask {
                 clusters.insert(cluster, Some(reason.into()));
             }
             // Without any change, the desired state stays valid. The mirror still compares the target periodically.
-            if has_feed_changed || has_changes || reported_clusters.as_ref() != Some(&clusters) {
-                let mut collected_entries = collect_inputs(&self.inputs, &clusters);
+            let conditions = (term, held_back, clusters);
+            if has_feed_changed || has_changes || reported.as_ref() != Some(&conditions) {
+                let (_, held_back, clusters) = &conditions;
+                let mut collected_entries = collect_inputs(&self.inputs, held_back, clusters);
+                collected_entries.term = term;
                 let invalid = self.mirror.set_desired(&collected_entries);
                 collected_entries.uncertain_origins.objects.extend(invalid);
                 self.report_objects(&collected_entries);
-                reported_clusters = Some(clusters);
+                reported = Some(conditions);
             }
             self.report_mirror();
             self.take_approvals();
             // The pause grows with the cost of a pass: collection uses at most a tenth of the time.
-            sleep((started.elapsed() * 10).clamp(COLLECT_MIN_DELAY, COLLECT_MAX_DELAY)).await;
-            // Continue after the interval even without a notification.
-            let _ = timeout(CHECK_INTERVAL, wake_signal.notified()).await;
+            let pause = async {
+                sleep((started.elapsed() * 10).clamp(COLLECT_MIN_DELAY, COLLECT_MAX_DELAY)).await;
+                // Continue after the interval even without a notification.
+                let _ = timeout(CHECK_INTERVAL, wake_signal.notified()).await;
+            };
+            // A new term cannot wait: entries that were collected before it are not used. After a freeze, the pause may
+            // have its maximum, because the duration of the pass included the freeze.
+            let term_change = async {
+                match &permit {
+                    Some(permit) => permit.ended().await,
+                    None => drop(self.context.gate.opened().await),
+                }
+            };
+            tokio::select! {
+                () = pause => {}
+                () = term_change => {}
+            }
         }
     }
 

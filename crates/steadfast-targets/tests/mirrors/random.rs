@@ -8,7 +8,7 @@ use fastrand::Rng;
 use parking_lot::{Mutex, MutexGuard};
 use steadfast_targets::{
     ActualState, ClaimResult, DesiredState, EntryValue, Limits, Mirror, MirrorMemory, MirrorSettings, MirrorState,
-    MirrorStatus, SkipReason, Step, Target,
+    MirrorStatus, SkipReason, Step, Target, Term, TermKeeper,
 };
 use tokio::time::{Instant, sleep};
 
@@ -215,6 +215,45 @@ async fn uncertain_view_adds_but_never_removes() {
 
     mirror.set_desired(desired(8..12, 1));
     wait_until(&mirror, |status| status.settled && status.entries == 4).await;
+}
+
+struct OpenTerm(u64);
+
+impl Term for OpenTerm {
+    fn is_open(&self) -> bool {
+        true
+    }
+
+    fn token(&self) -> u64 {
+        self.0
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn state_of_earlier_term_removes_nothing() {
+    let (target, (keeper, gate)) = (FakeTarget::new(1, 0), TermKeeper::new());
+    let settings = MirrorSettings { gate, ..unlimited() };
+    let mirror = Mirror::start("m", target.clone(), settings, MirrorMemory::volatile());
+    // A standby wants the entries 0 and 1. The leader has removed 0, and has added 2.
+    mirror.set_desired(desired(0..2, 1));
+    target.lock().own = desired(1..3, 1).entries;
+    target.lock().min_serving = 2;
+    keeper.open(Arc::new(OpenTerm(7)));
+    sleep(Duration::from_secs(4)).await;
+    assert_eq!(target.lock().steps, 0, "the first pass waits for a state of this term");
+    // A target that was emptied must not stay empty if no such state arrives.
+    let status = wait_until(&mirror, |status| status.settled && status.entries == 3).await;
+    assert_eq!(status.skipped, [("2".to_owned(), SkipReason::Doubt)].into());
+    sleep(Duration::from_secs(600)).await;
+    let (steps, min_serving) = {
+        let state = target.lock();
+        (state.steps, state.min_serving)
+    };
+    assert_eq!((steps, min_serving), (1, 2));
+
+    mirror.set_desired(DesiredState { term: 7, ..desired(2..3, 1) });
+    wait_until(&mirror, |status| status.settled && status.entries == 1).await;
+    assert_eq!(target.lock().own, desired(2..3, 1).entries);
 }
 
 #[tokio::test(start_paused = true)]

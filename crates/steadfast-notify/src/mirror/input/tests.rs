@@ -142,3 +142,33 @@ async fn entry_in_doubt_delays_no_other() {
     assert_eq!(fixture.entries().await, (true, counts(Some(0), Some(1))));
     fixture.factory.shutdown();
 }
+
+#[tokio::test(start_paused = true)]
+async fn new_leader_waits_for_earlier_writes() {
+    let mut fixture = Fixture::start("true").await;
+    assert_eq!(fixture.entries().await, (true, counts(Some(1), Some(1))));
+    fixture.server.faults().freeze(true);
+    fixture.create("ConfigMap", "c");
+    let wake = Arc::new(Notify::new());
+    fixture.input.enter_term(Some(7), &wake);
+    sleep(Duration::from_secs(1)).await;
+    assert!(!fixture.entries().await.0 && fixture.input.doubt_now().is_none(), "the cache is behind, without doubt");
+    let doubt = fixture.input.doubt().expect("doubt before the confirmation");
+    assert!(doubt.contains("that the earlier leader knew"), "{doubt}");
+    assert!(fixture.input.is_held_back(), "the earlier leader may have removed an entry");
+    sleep(Duration::from_secs(5)).await;
+    assert!(!fixture.input.is_held_back(), "an unreachable server must not keep a target empty");
+    assert!(fixture.input.doubt().is_some(), "removals wait longer");
+    fixture.server.faults().freeze(false);
+    wake.notified().await;
+    assert_eq!(fixture.input.doubt(), None);
+    let names: Vec<_> = fixture.entries().await.1.into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    fixture.input.enter_term(Some(7), &wake);
+    assert_eq!(fixture.input.doubt(), None, "one confirmation for each term");
+    fixture.input.enter_term(Some(8), &wake);
+    assert!(fixture.input.doubt().is_some(), "another leader may have written in between");
+    fixture.input.enter_term(None, &wake);
+    assert_eq!(fixture.input.doubt(), None, "a standby removes nothing anyway");
+    fixture.factory.shutdown();
+}
