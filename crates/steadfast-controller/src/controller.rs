@@ -238,8 +238,8 @@ impl<K: Cacheable> Controller<K> {
     /// [`run`](Self::run) ignores a key that no object of this controller can have, such as a key outside the namespace
     /// of its [`Scope`](steadfast::Scope). The first such key is logged ([`ControllerDiagnostic::OutsideScope`]).
     ///
-    /// A doubt of the cache of `source` does not pause reconciles. If reconciles read this cache, declare the cache
-    /// with [`reads`](Self::reads).
+    /// Reconciles do not pause while the cache of `source` is in doubt. If reconciles read this cache, declare the
+    /// cache with [`reads`](Self::reads).
     pub fn watches<W: Cacheable, I>(
         mut self,
         source: impl Into<Source<W>>,
@@ -270,7 +270,7 @@ impl<K: Cacheable> Controller<K> {
     }
 
     /// Maximum number of concurrent reconciles; each runs for a different key. Defaults to 10. A reconcile that blocks
-    /// its thread for 10 s no longer counts toward this limit.
+    /// its thread for 10 s no longer counts toward this limit. The total never exceeds twice the limit.
     pub fn concurrency(mut self, calls: usize) -> Self {
         self.concurrency = calls;
         self
@@ -300,7 +300,6 @@ impl<K: Cacheable> Controller<K> {
     /// Defaults to one group per namespace.
     pub fn fairness_key<G: Hash>(mut self, group: impl Fn(&ObjectKey) -> G + Send + Sync + 'static) -> Self {
         let hasher = RandomState::new();
-        // A panic in the callback must not lose the key.
         let group = move |key: &ObjectKey| {
             let grouped = catch_unwind(AssertUnwindSafe(|| hasher.hash_one(group(key))));
             grouped.unwrap_or_else(|panic| {
@@ -331,9 +330,9 @@ impl<K: Cacheable> Controller<K> {
     /// Reconciles only keys that `sharding` assigns to this process. A gained key is enqueued as soon as each cache
     /// that reconciles read contains the writes of the previous owner.
     ///
-    /// The controller holds a key while its reconcile runs. This hold only delays a hand-over of the key until the
-    /// reconcile ends. The client that may write belongs to a guard of your own. To act on the key, [hold](Sharding::hold)
-    /// it at the start of the reconcile, before reading anything. Write with the guard's client. While a cache is in doubt, no
+    /// The controller holds a key while its reconcile runs. This hold delays a hand-over of the key until the reconcile
+    /// ends, but provides no client. To act on the key, [hold](Sharding::hold) the key at the start of the reconcile as
+    /// well, before reading anything. Write with the client of the returned guard. While a cache is in doubt, no
     /// controller with this `sharding` gains keys. If controllers must not delay each other, use a separate
     /// [`Sharding`] for each of them.
     pub fn sharded_by(mut self, sharding: &Sharding) -> Self {

@@ -70,7 +70,8 @@ const DRAIN_AFTER_DROP: Duration = Duration::from_secs(5);
 /// - A repeated event is counted in the same object (`series`) unless more than 6 minutes pass in between.
 /// - Of events that differ only in their notes, the tenth and all further ones are combined into one.
 /// - Each object has a burst of 25 new events per type, then one every 5 minutes.
-/// - A failed request is repeated, up to 12 attempts in total. All events pause between the attempts.
+/// - A failed request is repeated, up to 12 attempts in total. After a temporary failure, the recorder pauses all
+///   requests.
 ///
 /// [`EventSettings`] contains all of these limits. The program needs the permissions `create` and `patch` on `events`
 /// in `events.k8s.io`.
@@ -79,7 +80,7 @@ pub struct EventRecorder {
     handle: Arc<RecorderHandle>,
 }
 
-/// Handle that the program holds. The sender task ends some time after the drop of the handle.
+/// Handle that the program holds. The sender task ends at most 5 s after the drop of the handle.
 struct RecorderHandle {
     shared: Arc<Shared>,
 }

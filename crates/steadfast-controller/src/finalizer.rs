@@ -157,10 +157,10 @@ where
         let before = newest.finalizers();
         let finalizers = change(before);
         let adds = finalizers.len() > before.len();
-        // The server rejects new finalizers during a deletion.
         if finalizers.as_slice() == before {
             return Ok(WriteResult::Current);
         }
+        // The server rejects new finalizers during a deletion.
         if adds && newest.meta().deletion_timestamp.is_some() {
             return Ok(WriteResult::Skipped);
         }

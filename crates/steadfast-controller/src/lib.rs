@@ -1,5 +1,5 @@
-//! Controllers, leader election, sharding and event recording on top of Steadfast's caches. A reconcile never acts on a
-//! stale cache.
+//! Controllers, leader election, sharding and event recording on top of Steadfast's caches. By default, reconciles
+//! pause when a cache that they read has been in doubt for more than 30 s.
 //!
 //! ```no_run
 //! use std::sync::Arc;

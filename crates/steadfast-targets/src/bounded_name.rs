@@ -27,7 +27,6 @@ pub(crate) fn is_valid_name(name: &str, limit: usize) -> bool {
 ///
 /// `limit` must be at least [`MIN_NAME_BYTES`].
 pub(crate) fn bounded_name(key: &str, limit: usize) -> String {
-    // A short key with the shape of a hashed name is hashed as well. Otherwise two keys could map to one name.
     if is_valid_name(key, limit) && !is_hashed_name(key) {
         return key.to_owned();
     }

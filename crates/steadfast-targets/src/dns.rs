@@ -84,7 +84,8 @@ struct State {
     is_unreachable: bool,
     /// True if the mirror changed the zone after the last read. The mirror reads the zone again afterwards.
     has_written: bool,
-    /// Strings of the record with the leader's term, which each update requires. `None` without replicas.
+    /// Strings of the record with the leader's term, which each update requires. `None` without replicas, or if the key
+    /// may not write the record.
     term: Option<Vec<Vec<u8>>>,
 }
 

@@ -61,8 +61,8 @@ pub struct DesiredState<V> {
     /// Function that returns whether the object of an entry still exists. Without the function, each lost entry counts
     /// as a removal that may need approval.
     pub exists: Option<ExistenceCheck>,
-    /// Number of the [term](crate::Term) in which the entries were determined; 0 without replicas. In another term,
-    /// nothing is removed: the entries may be older than those of the earlier leader.
+    /// Number of the [term](crate::Term) in which the entries were determined; 0 without replicas. While the mirror has
+    /// a permit of another term, nothing is removed, because the entries may be older than those of the earlier leader.
     pub term: u64,
 }
 

@@ -9,9 +9,9 @@
 //! and the mirror adds them again. A watch of the prefix reports this, and every other change of the mirror's keys,
 //! at once.
 //!
-//! Requests go to the JSON gateway (`/v3`) of etcd 3.4 and newer, at the endpoint with the last response. Each attempt
-//! has its own deadline. A failed read continues at the next endpoint. A write without a response is not sent again:
-//! the next read, from another endpoint, shows whether the write was applied.
+//! Requests go to the JSON gateway (`/v3`) of etcd 3.4 and newer, at the endpoint that responded last. Each attempt has
+//! its own deadline. A failed read continues at the next endpoint. A write without a response is not sent again: the
+//! next read, from another endpoint, shows whether the write was applied.
 
 mod client;
 mod error;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Number of levels from which a group stores no level that is close to the last one: within a 64th of the window, the
-/// last and higher level is kept instead.
+/// Number of levels at which a group stops storing each level. A new level within a 64th of the window after the last
+/// one is then dropped. The last level, which is higher, gets the current time instead.
 const MAX_LEVELS: usize = 64;
 
 /// Capacity that a group may lose without approval.
@@ -129,7 +129,8 @@ struct PendingReplacement {
 }
 
 impl PendingReplacement {
-    /// Returns the capacity of a group that has `serving` entries in service.
+    /// Returns the capacity of the group with this `flow`, without the surplus of pending replacements. Forgets
+    /// replacements whose removal is no longer planned.
     fn capacity(&mut self, flow: &Flow) -> usize {
         self.names.retain(|name| flow.other_removals.contains_key(name) || flow.deleted.contains_key(name));
         if self.names.is_empty() {

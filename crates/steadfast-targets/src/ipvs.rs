@@ -140,7 +140,7 @@ impl Ipvs {
         };
         let parsed = match &*replies {
             [reply] => messages::parse_service(reply),
-            others => Err(format!("{} services in place of one", others.len())),
+            others => Err(format!("{} services instead of one", others.len())),
         };
         parsed.map(Some).map_err(|reason| IpvsError::Unexpected { command: self.command_line(command), reason })
     }

@@ -16,7 +16,7 @@
 //! # ) -> Result<(), Box<dyn std::error::Error>> {
 //! let target = Haproxy::new(Path::new("/run/haproxy/admin.sock"), "web", "sf-")?;
 //! let mirror = Mirror::start("web", target, MirrorSettings::default(), MirrorMemory::open(Path::new("mirrors.json"))?);
-//! // Whenever it changes, as a whole.
+//! // Call this with the whole desired state whenever that state changes.
 //! let doubt = informer_is_stale.then(|| "the cache is stale".into());
 //! mirror.set_desired(DesiredState { doubt, ..DesiredState::new(entries) });
 //! # Ok(())

@@ -94,9 +94,8 @@ impl<V: EntryValue> ClaimResolution<V> {
 
 /// Returns the group that holds each location.
 ///
-/// A group releases a location under three conditions: the group does not desire the entry, the target does not contain
-/// the entry, and no object of the group is uncertain. So a group keeps its locations while a restarted target is
-/// empty.
+/// A group keeps a location while the group desires the entry, the target contains the entry, or the origin of the
+/// entry is uncertain. So a group keeps its locations while a restarted target is empty.
 fn location_holders<V: EntryValue>(
     desired: &DesiredState<V>,
     found: &ActualState<V>,

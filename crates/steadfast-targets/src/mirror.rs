@@ -21,9 +21,9 @@ pub struct Mirror<V> {
 }
 
 impl<V: EntryValue> Mirror<V> {
-    /// Starts a mirror that keeps `target` equal to the desired state. Nothing is changed before the first
-    /// [`set_desired`](Self::set_desired), but leases are renewed. State that must survive a restart is kept in
-    /// `memory` under `name`.
+    /// Starts a mirror that keeps `target` equal to the desired state. Before the first
+    /// [`set_desired`](Self::set_desired), the mirror changes no entry. It renews only leases, the ownership record and
+    /// the record of the term. State that must survive a restart is kept in `memory` under `name`.
     ///
     /// # Panics
     ///

@@ -85,7 +85,7 @@ impl MirrorMemory {
         &self.0.instance
     }
 
-    /// Returns the pending approvals of each mirror. If a mirror has several, only the first one is returned.
+    /// Returns the first pending approval of each mirror that has any.
     pub fn first_approvals(&self) -> BTreeMap<String, ApprovalRequest> {
         self.approvals()
             .into_iter()

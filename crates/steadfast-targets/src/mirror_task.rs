@@ -45,7 +45,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct MirrorTaskInput<V> {
     pub(crate) desired: Option<Arc<DesiredState<V>>>,
     pub(crate) is_stopped: bool,
-    /// Counts requests for a read, and changes of the target by other clients.
+    /// Counts requests for a read.
     pub(crate) compare_requests: u64,
 }
 
@@ -348,7 +348,7 @@ impl<T: Target> MirrorTask<T> {
         // accepted no step.
         let rejection = run_state.rejection.clone();
         let failed_steps = additions.iter().chain(&removals).filter(|step| run_state.attempts.has_failed(step));
-        // The target did not apply a step that the plan repeats after an attempt. The entry is reported with the error.
+        // A step that the plan repeats after an attempt was not applied. Its entry is reported with the error.
         skipped.extend(rejection.iter().flat_map(|reason| {
             let failed_steps = failed_steps.clone();
             failed_steps.map(|step| (step.name().to_owned(), SkipReason::Rejected(reason.clone())))

@@ -73,7 +73,7 @@ pub(crate) struct Plan<V> {
     pub(crate) conflicting: Vec<String>,
     /// First uncertainty that keeps an entry.
     pub(crate) uncertain: Option<Arc<str>>,
-    /// Removal time of an entry in use.
+    /// Earliest time at which an entry in use is removed.
     pub(crate) drain_deadline: Option<Instant>,
 }
 
@@ -110,8 +110,8 @@ pub(crate) enum MarkOwnership {
     /// Another process owns the mark, so this process removes nothing.
     OtherProcess,
     /// This process owns the mark. The set contains the entries of the first read. An entry that is neither in the set
-    /// nor recorded was added by another process. If the location of such an entry is recorded, another client has
-    /// changed an entry of this mirror instead.
+    /// nor recorded was added by another process. This does not apply at a recorded location: there, another client has
+    /// changed an entry of this mirror.
     Adopted(Arc<BTreeSet<String>>),
 }
 

@@ -106,8 +106,8 @@ impl<R: RegistryClient> Registry<R> {
         Err(RegistryError::Rejected { request: format!("{method} {}", layout::display_url(url)), status })
     }
 
-    /// Returns the `ETag` of an item of the mirror. `None` if the item does not exist. Returns an error for an item of
-    /// another owner.
+    /// Returns the `ETag` of an item of the mirror. The outer `None` means that the item does not exist, the inner one
+    /// that the response has no `ETag`. Returns an error for an item of another owner.
     async fn own_item_tag(&self, key: &str, url: &str) -> Result<Option<Option<HeaderValue>>, RegistryError> {
         let response = self.send(Method::GET, url, None, None).await?;
         if is_missing(response.status()) {
@@ -183,7 +183,7 @@ impl<R: RegistryClient> Target for Registry<R> {
                 None => _ = found.others.insert(key),
             }
         }
-        // The list contains the key twice, once with another owner. Such an item counts as foreign.
+        // A key that the list contains twice, once with another owner, counts as foreign.
         found.own.retain(|key, _| !found.others.contains(key));
         Ok(found)
     }

@@ -17,8 +17,8 @@ pub struct MirrorSettings {
     pub compare: Duration,
     /// Timeout of a read or a renewal; applying steps may take three times as long. Defaults to 10 s.
     pub deadline: Duration,
-    /// Delay of the next read after steps or a failure. Doubles while reads find differences, up to
-    /// [`compare`](Self::compare). Defaults to 100 ms.
+    /// Delay of the next read after steps or a failure. Doubles with each failure in a row, and for each step that has
+    /// no effect, up to [`compare`](Self::compare). Defaults to 100 ms.
     pub retry_delay: Duration,
     /// Seed of the jitter that keeps many mirrors from reading at the same time. Random by default.
     pub seed: u64,
@@ -28,9 +28,9 @@ pub struct MirrorSettings {
     pub upsert_only: bool,
     /// Permission to write to the target. Always open by default, for a process without replicas.
     pub gate: TermGate,
-    /// Name of this process in the ownership record of the target
-    /// ([`Target::claim`](crate::Target::claim)). A second process with another name and the same mark removes nothing.
-    /// Replicas share one name. Defaults to a name of this process.
+    /// Name of this process in the ownership record of the target ([`Target::claim`](crate::Target::claim)). A second
+    /// process with another name and the same mark removes nothing. Replicas share one name. Defaults to the ID that
+    /// [`MirrorMemory`](crate::MirrorMemory) keeps for this process.
     pub instance: Option<String>,
 }
 

@@ -60,7 +60,8 @@ pub struct EntryLoss {
     pub detected: Instant,
 }
 
-/// State of a mirror. If several apply, the first variant of this list is reported.
+/// State of a mirror. If several apply, the first variant of this list is reported. Only the rejection of single
+/// entries is reported after `Uncertain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MirrorState {
     /// Another replica leads. This replica neither reads nor writes the target.

@@ -123,8 +123,8 @@ impl WritePermit {
 
     /// Runs `write` within the term.
     ///
-    /// Before each step, the end of the term is checked with the term's own clock. So a process that was suspended
-    /// takes no further step after its term.
+    /// Before each poll of `write`, the end of the term is checked with the term's own clock. So a process that was
+    /// suspended does not continue `write` after its term.
     ///
     /// # Errors
     ///

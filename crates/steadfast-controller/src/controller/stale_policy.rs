@@ -67,7 +67,8 @@ impl StalePolicy {
 }
 
 impl Default for StalePolicy {
-    /// Pauses after 30 s of doubt. This exceeds the time for detecting a dead server (R1) and resuming.
+    /// Pauses after 30 s of doubt. This exceeds the time for detecting a dead server (15 s, R1 of the contract) and
+    /// resuming.
     fn default() -> Self {
         Self::wait(Duration::from_secs(30))
     }

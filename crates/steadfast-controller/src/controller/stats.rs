@@ -29,7 +29,8 @@ pub struct ControllerStats {
     pub blocked: usize,
     /// Keys that are delayed after repeated immediate requeues.
     pub slowed: usize,
-    /// Keys that wait until caches contain the writes of their last reconcile.
+    /// Keys that wait until caches contain the writes of their last reconcile, and the change that triggered the next
+    /// one.
     pub waiting_for_writes: usize,
     /// Number of such waits.
     pub write_waits: u64,
@@ -92,7 +93,8 @@ impl Counters {
         self.durations.lock()
     }
 
-    /// Adds the time that a key waited for writes of its own reconcile.
+    /// Adds the time that a key waited for the writes of its last reconcile, or for the change that triggered the next
+    /// one.
     pub(super) fn record_wait(&self, wait: Duration) {
         self.waited_nanos.fetch_add(nanos(wait), Ordering::Relaxed);
     }

@@ -200,7 +200,7 @@ impl Worker {
         if lifecycle.is_stopping() {
             return None;
         }
-        // Avoids the waiter list, which all workers share, as long as a key is ready.
+        // A ready key is taken directly. Waiting would use a list of waiters that all workers share.
         if !gate.blocks_all()
             && let Some(work) = queue.next_ready()
         {

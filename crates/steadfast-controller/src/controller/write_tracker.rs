@@ -1,9 +1,9 @@
 //! Tracker of writes that must be visible in the caches before the next reconcile of a key.
 //!
 //! A cache may lack writes of the previous reconcile, because the watch lags behind the response. A cache may also lack
-//! the change that triggered the reconcile, because two watches of one resource progress independently. A reconcile
-//! waits for declared caches without a limit. A reconcile may also read other caches of the factory, which delay the
-//! reconcile only while they are fresh.
+//! the change that triggered the reconcile, because two watches of one resource progress independently. With
+//! [`StalePolicy::wait`], a reconcile waits without a limit for the declared caches that reconciles read. All other
+//! caches of the factory delay a reconcile only while they are fresh.
 //!
 //! Reconciles of keys that another process handled before must also see the writes of that process. When this process
 //! receives such keys, the other process no longer writes to them. A version that the server returns afterwards
@@ -44,7 +44,7 @@ struct Inner {
     diagnostics: Diagnostics,
     counters: Arc<Counters>,
     lifecycle: Lifecycle,
-    /// Caches that reconciles are declared to read.
+    /// Caches that delay reconciles even while in doubt. Empty unless the policy is [`StalePolicy::wait`].
     read_caches: Mutex<Vec<Arc<dyn CacheHandle>>>,
     /// Declared caches, each with the limit of its delay while it lacks writes of other processes.
     declared: Mutex<Vec<(DeclaredCache, StartupLimit)>>,
@@ -124,7 +124,7 @@ impl WriteTracker {
 
     /// Sets the caches that the controller declares.
     pub(super) fn declare(&self, caches: &[DeclaredCache], stale_policy: &StalePolicy) {
-        // A controller that acts despite doubt waits for none of these caches.
+        // With any other policy, reconciles may run despite doubt. A cache in doubt must then not delay them.
         let read_caches = caches.iter().filter(|cache| stale_policy.waits() && cache.role.is_read());
         *self.0.read_caches.lock() = read_caches.map(|cache| cache.cache.clone()).collect();
         let declared = caches.iter().map(|cache| match (cache.role, stale_policy.acts()) {
@@ -160,10 +160,10 @@ impl WriteTracker {
         let now = self.0.environment.now();
         let mut all = self.0.lock();
         let pending = all.entry(key, now);
-        // Without a request, a cache cannot determine whether it contains an unversioned write. So a task must wait
-        // for such writes.
         add(pending);
         let number = pending.number;
+        // Without a request, a cache cannot determine whether it contains an unversioned write. So a task must wait
+        // for such writes.
         let start_wait_task = !versioned && !std::mem::replace(&mut pending.has_wait_task, true);
         // `spawn_wait_task` takes the lock again.
         drop(all);
@@ -172,7 +172,7 @@ impl WriteTracker {
         }
     }
 
-    /// Checks older entries that triggered no reconcile: removes visible writes, and starts a task for the missing
+    /// Checks entries older than 1 s without a wait task: removes visible writes, and starts a task for the missing
     /// writes.
     ///
     /// Call this regularly.
@@ -312,7 +312,7 @@ impl PendingByKey {
         self.by_key.get(key).is_some_and(|pending| pending.number == number && !pending.has_wait_task)
     }
 
-    /// Takes the entries without a waiting task that are older than 1 s. The caller must pass each to
+    /// Takes the entries without a wait task that are older than 1 s. The caller must pass each to
     /// [`record_check`](Self::record_check).
     fn take_older(&mut self, now: Instant) -> Vec<(ObjectKey, u64, Writes)> {
         let mut older_entries = Vec::new();
@@ -325,7 +325,8 @@ impl PendingByKey {
         older_entries
     }
 
-    /// Records the check of an entry, with its visible `writes`. Returns true if the caller must start a waiting task.
+    /// Records the check of an entry. `writes` are the checked writes if the caches contain all of them, otherwise
+    /// `None`. Returns true if the caller must start a wait task.
     fn record_check(&mut self, key: &ObjectKey, number: u64, writes: Option<&Writes>) -> bool {
         if !self.needs_wait_task(key, number) {
             return false;
@@ -362,7 +363,7 @@ impl Drop for CatchingUp<'_> {
 impl Inner {
     /// Returns true if the caches contain `writes`.
     fn caches_contain(&self, writes: &Writes) -> bool {
-        // All caches that a reconcile may read, including those of other factories.
+        // The caches in `read_caches` may belong to other factories.
         self.factory.has_writes(writes) && self.read_caches().iter().all(|cache| cache.has_writes(writes))
     }
 

@@ -42,7 +42,7 @@ impl Leases {
         }
     }
 
-    /// Executes `step`. `on_new_connection` requests a new connection, after a request without a response.
+    /// Executes `step`. `on_new_connection` requests a recently opened connection, after a request without a response.
     pub(super) async fn send(&self, step: &Step, on_new_connection: bool) -> RequestResult {
         let request = match step {
             Step::Wait(_) => unreachable!("a wait is not a request"),

@@ -11,7 +11,7 @@ use super::timing::Timing;
 
 /// Returns the holder. None if the lease was released or never held.
 pub(super) fn holder(lease: &Lease) -> Option<&str> {
-    // client-go writes an empty holder on release; absent and empty mean the same.
+    // client-go writes an empty holder on release. Neither an absent nor an empty field names a holder.
     lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
 }
 
@@ -54,11 +54,11 @@ pub(super) fn version(lease: &Lease) -> &str {
     lease.metadata.resource_version.as_deref().unwrap_or_default()
 }
 
-/// Returns a number that increases with each write of the lease, even after recreation. Versions are revisions of the
-/// server's database. If they are not numeric, the transitions count.
+/// Returns the resource version as a number, which increases with each write of the lease, even after recreation. If
+/// the version is not numeric, returns the number of transitions instead.
 pub(super) fn token(lease: &Lease) -> u64 {
     let transitions = || lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
-    // Resource versions grow with each write of etcd. Transitions replace them on servers with opaque versions.
+    // A resource version is a revision of etcd, which grows with each write. Some servers have opaque versions.
     version(lease).parse().unwrap_or_else(|_| u64::try_from(transitions()).unwrap_or_default())
 }
 
@@ -123,15 +123,14 @@ pub(super) fn released(lease: &Lease, wall_time: Timestamp) -> Lease {
     // The holder is empty, as in client-go, because the coordinator of Kubernetes panics on a missing field.
     spec.holder_identity = Some(String::new());
     spec.preferred_holder = None;
-    // One second, for candidates that ignore the holder.
+    // One second, because a candidate that ignores the empty holder waits for this duration.
     spec.lease_duration_seconds = Some(1);
     spec.acquire_time = Some(now.clone());
     spec.renew_time = Some(now);
     lease
 }
 
-/// Returns the wall clock, plus one microsecond if the lease already has this time. An unchanged record would be no
-/// renewal for other candidates, and no write for the server.
+/// Returns the wall clock, plus one microsecond if the lease already has this time.
 fn later(wall_time: Timestamp, before: Option<&MicroTime>) -> MicroTime {
     let now = in_micros(wall_time);
     // The server does not store an update without a change. Other candidates would see no renewal.

@@ -24,7 +24,8 @@ use crate::wall_clock::WallClock;
 /// Maximum lead of a confirmation over the server's clock. With a larger lead, the coordinator would consider a dead
 /// candidate alive for too long.
 const MAX_CLOCK_LEAD: SignedDuration = SignedDuration::from_secs(2);
-/// Age at which a confirmation is renewed without a ping. The coordinator deletes candidates after half an hour.
+/// Age at which a confirmation is renewed without a ping. The coordinator deletes candidates whose confirmation is
+/// older than half an hour.
 const MAX_CONFIRMATION_AGE: SignedDuration = SignedDuration::from_mins(10);
 
 /// Estimate of the server's clock, which the coordinator uses for all times: the last time seen from the server, plus

@@ -27,7 +27,8 @@ impl Requests {
         Self { connection, client, timeout }
     }
 
-    /// Returns the server's response, or the reason for its absence. `on_new_connection` requests a new connection.
+    /// Returns the server's response, or the reason for its absence. `on_new_connection` requests a recently opened
+    /// connection.
     pub(super) async fn send<T: DeserializeOwned>(
         &self,
         request: Result<Request<Vec<u8>>, request::Error>,

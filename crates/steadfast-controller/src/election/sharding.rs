@@ -27,8 +27,8 @@ use super::lease_error::LeaseErrors;
 use super::state::Term;
 use super::{ElectionError, LeaderElection, LeaderElectionBuilder, LeaseError};
 
-/// One of several replicas that share all keys. At any time each key belongs to at most one replica, and temporarily to
-/// none. Cheap to clone.
+/// One of several replicas that share all keys. At any time each key belongs to at most one replica. While replicas
+/// join or leave, a key may belong to none. Cheap to clone.
 ///
 /// The replica takes part until it is [stopped](Self::stop) or its last clone is dropped. Afterwards the clients of its
 /// key guards send no more requests.

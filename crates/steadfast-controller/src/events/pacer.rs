@@ -47,9 +47,8 @@ impl Pacer {
         }
     }
 
-    /// Ends a pause, unless the server requested it. For callers that wait for a flush.
+    /// Ends a pause for a flush, unless the server requested the pause.
     pub(super) fn cancel_pause(&mut self) {
-        // A flush ends the recorder's own backoff, but not a pause that the server requested.
         if !self.is_requested {
             *self = Self::default();
         }
@@ -60,9 +59,9 @@ impl Pacer {
         self.until
     }
 
-    /// Returns the maximum number of concurrent requests. During pauses, one request probes the server.
+    /// Returns the maximum number of concurrent requests: 1 from a failure until the next success.
     pub(super) fn max_concurrent(&self, settings: &EventSettings) -> usize {
-        // After a failure, a single request probes the server.
+        // A single request probes the server after the pause.
         if self.pauses > 0 { 1 } else { settings.concurrency }
     }
 }

@@ -33,7 +33,8 @@ pub struct EventSettings {
     /// Maximum pause after the first failure. Doubles with each further failure; the minimum is half of the maximum.
     /// Defaults to 1 s.
     pub initial_pause: Duration,
-    /// Maximum pause, even if the server requests a longer one. Defaults to 60 s.
+    /// Maximum pause, even if the server requests a longer one. Up to 10 % of jitter is added to a requested pause.
+    /// Defaults to 60 s.
     pub max_pause: Duration,
     /// Maximum number of concurrent requests while the server is healthy. Defaults to 8; client-go 0.37 has no limit.
     pub concurrency: usize,

@@ -50,7 +50,7 @@ impl Shared {
         self.environment().now()
     }
 
-    // Only the correlator runs under this lock, and calls no user code.
+    // No user code runs under this lock.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }

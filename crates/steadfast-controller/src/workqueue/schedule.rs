@@ -243,7 +243,6 @@ impl<T: Clone + Eq> Schedule<T> {
         let item = self.item(number);
         item.failures = item.failures.saturating_add(1);
         let backoff = settings.delay(item.failures, random);
-        // The wait is the longer of the key's own backoff and the wait for the shared rate limit.
         let total_delay = self.bucket.as_mut().map_or(backoff, |bucket| backoff.max(bucket.take(now)));
         if !self.closed {
             self.retries += 1;

@@ -104,7 +104,8 @@ impl TransferredZone {
                 continue;
             }
             let entry = entry_name(&record);
-            // A second record of the same service was added by another client, and is not desired.
+            // Another client added a second record of the same service. This record gets its own entry name, so that
+            // the mirror removes the record.
             let entry =
                 if contents.own.contains_key(&entry) { format!("{} {}", record.name, record.data) } else { entry };
             contents.own.insert(entry, record);

@@ -164,7 +164,8 @@ pub enum DnsOperation {
 }
 
 impl DnsError {
-    /// Returns true if the server does not respond, or does not serve this zone.
+    /// Returns true if all further messages would fail too. The server does not respond, responds in an unknown form,
+    /// rejects the key, or does not serve this zone.
     pub(super) fn is_server_failure(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Unexpected { .. } | Self::Tsig { .. } | Self::Unresolved { .. } => true,

@@ -40,7 +40,7 @@ impl Zone {
             }
         }
         match self.write_owner(&name, &records, &instance, now).await {
-            // Another process was faster: the next claim shows its record.
+            // Another process may have written the record in between, so the record is read again.
             Err(DnsError::Conflict { .. }) => {
                 let (records, _) = self.query(query).await?.records();
                 let recorded_instance =

@@ -184,7 +184,7 @@ impl RecordData {
     }
 }
 
-/// Returns strings as the data of a TXT record. Longer strings were rejected before.
+/// Returns strings as the data of a TXT record. Strings of more than 255 bytes were rejected before.
 pub(super) fn text_octets(strings: &[Vec<u8>]) -> Vec<u8> {
     // A character string of RFC 1035 has a length byte before its content of at most 255 bytes.
     let octets = strings.iter().flat_map(|string| {

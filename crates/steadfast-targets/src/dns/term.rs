@@ -31,8 +31,7 @@ impl Zone {
     /// If the key has no permission to write the record, updates are sent without this condition.
     pub(super) async fn record_term(&self, term: u64, now: u64) -> Result<bool, DnsError> {
         let result = self.try_to_record(term, now).await;
-        // The key lacks permission to write the record. Updates continue without the condition, since otherwise all
-        // would fail.
+        // With the condition, all updates would fail.
         if matches!(result, Err(DnsError::Rejected { rcode: Rcode::REFUSED | Rcode::NOTAUTH, .. })) {
             self.state().term = None;
         }
@@ -70,7 +69,7 @@ impl Zone {
         }
     }
 
-    /// Returns the condition of each update, or `None` without replicas.
+    /// Returns the condition of each update. `None` without replicas, or if the key may not write the record.
     pub(super) fn term_condition(&self) -> Result<Option<TermRecord>, DnsError> {
         let strings = self.state().term.clone();
         let condition = |strings: Vec<Vec<u8>>| {

@@ -202,8 +202,7 @@ fn check_response(signature_result: Result<(), ValidationError>, rcode: Rcode) -
         (Err(ValidationError::ServerUnsigned), Rcode::NOERROR) => {
             Err(WireError::Signature(ValidationError::ServerUnsigned))
         }
-        // Servers report BADKEY and BADSIG without a signature. An unsigned rejection is accepted, an unsigned success
-        // is not.
+        // Servers report BADKEY and BADSIG without a signature.
         (Ok(()) | Err(ValidationError::ServerUnsigned), rcode) => Err(WireError::Rejected(rcode)),
         (Err(error), _) => Err(WireError::Signature(error)),
     }

@@ -105,16 +105,18 @@ fn remedy(message: &str) -> &'static str {
         _ if message.contains("authentication failed") => "; correct the name of the user or the password",
         _ if message.contains("authentication is not enabled") => "; leave the user out, or enable authentication",
         _ if message.contains("space exceeded") => {
-            "; its quota is used up: compact and defragment it, and `etcdctl alarm disarm`"
+            "; the quota of etcd is used up: compact and defragment etcd, then run `etcdctl alarm disarm`"
         }
         _ if message.contains("lease not found") => "; the lease has expired, and is granted again after the next read",
         _ if message.contains("no leader") || message.contains("timed out") => {
-            "; most of its members must be available"
+            "; a majority of its members must be available"
         }
         _ if message.contains("too large") => {
             "; a value may have up to 1.5 MiB, unless `--max-request-bytes` allows more"
         }
-        _ if message.starts_with("404") => "; the gateway at /v3 takes etcd 3.4, and no `--enable-grpc-gateway=false`",
+        _ if message.starts_with("404") => {
+            "; the gateway at /v3 needs etcd 3.4 or newer, without `--enable-grpc-gateway=false`"
+        }
         _ => "",
     }
 }

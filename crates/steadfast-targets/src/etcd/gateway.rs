@@ -1,5 +1,5 @@
-//! Requests to etcd's JSON gateway. A request goes to the endpoint with the last response. A failed read continues at
-//! the next endpoint.
+//! Requests to etcd's JSON gateway. A request goes to the endpoint that responded last. A failed read continues at the
+//! next endpoint.
 
 use std::fmt;
 use std::sync::Arc;

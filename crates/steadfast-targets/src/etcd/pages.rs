@@ -1,4 +1,4 @@
-//! Number of keys in one response of a read: fewer if values are large, or if etcd is too slow for a response in time.
+//! Number of keys in one response of a read: fewer if values are large, or if etcd is too slow to respond in time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -15,8 +15,8 @@ use super::responses::{self, encode_bytes};
 /// Shortest time between two notifications: other clients may write under the prefix all the time.
 const MIN_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval of requests that check that the endpoint still takes part in the cluster. A frozen member also sends no
-/// events.
+/// Interval of requests that check whether the endpoint still takes part in the cluster. Without them, a frozen member
+/// would look like a prefix without changes.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Delays before a watch is opened again after a failure.
@@ -106,8 +106,8 @@ impl<R: EtcdClient> Etcd<R> {
         }
     }
 
-    /// Returns the revision of a message of the watch, if the message concerns the mirror. The watch was opened at
-    /// `opened`.
+    /// Returns the revision of a message of the watch, if the message concerns the mirror. The watch reports changes
+    /// after `start_revision`.
     fn relevant_revision(
         &self,
         line: &[u8],

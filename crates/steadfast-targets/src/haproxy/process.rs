@@ -42,8 +42,7 @@ impl Process {
     pub(super) fn restart_reason(&self, earlier: &Self) -> Option<String> {
         let expected = earlier.uptime.saturating_add(self.read_at.saturating_duration_since(earlier.read_at));
         let is_younger = self.uptime.saturating_add(UPTIME_TOLERANCE) < expected;
-        // The PID alone is not enough: in a container each process can have the same PID. The connection counter only
-        // grows.
+        // The connection counter of one process only grows.
         let is_other = self.pid != earlier.pid || is_younger || self.connections < earlier.connections;
         is_other.then(|| {
             let (pid, earlier_pid, uptime) = (self.pid, earlier.pid, self.uptime.as_secs());

@@ -43,7 +43,7 @@ const DELETE_CONFIRMATION: &str = "Server deleted";
 /// Returns the error text of HAProxy.
 pub(super) fn check_confirmations(commands: &[String], response: &str) -> Result<(), String> {
     let lines: Vec<_> = response.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    // The CLI has no status codes. Any line other than a known confirmation is an error message.
+    // Any line other than a known confirmation is an error message.
     let error_line = lines.iter().find(|line| !CONFIRMATIONS.iter().any(|sentence| line.starts_with(sentence)));
     if let Some(error_line) = error_line {
         return Err((*error_line).to_owned());

@@ -251,7 +251,7 @@ impl<'a> Attributes<'a> {
 
     pub(super) fn bytes<const N: usize>(&self, kind: u16) -> Result<[u8; N], String> {
         let value = self.get(kind)?;
-        value.try_into().map_err(|_| format!("the attribute {kind} has {} bytes in place of {N}", value.len()))
+        value.try_into().map_err(|_| format!("the attribute {kind} has {} bytes instead of {N}", value.len()))
     }
 
     fn number(&self, kind: u16) -> Result<u32, String> {

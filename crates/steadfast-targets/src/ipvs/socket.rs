@@ -48,7 +48,7 @@ pub(super) struct Socket {
 /// Reason that a request has no valid reply.
 #[derive(Debug)]
 pub(super) enum NetlinkError {
-    /// The system does not support the operation.
+    /// A system call failed.
     System(io::Error),
     /// The kernel returned an error number of `errno.h`.
     Rejected(i32),

@@ -16,7 +16,7 @@ const COMPATIBLE_CHARACTERS: [(char, &str); 8] = [
     ('\u{ff3c}', "\\"),
 ];
 
-/// Checks that no path normalizer turns `key` into another place.
+/// Checks that no normalization of the path turns the URL of `key` into the URL of another item.
 ///
 /// A key is sent as one percent-encoded path segment. Many servers and proxies decode the segment and then normalize
 /// the path. They resolve `.` and `..`, merge slashes, decode a second time, replace `\` with `/`, or drop the text

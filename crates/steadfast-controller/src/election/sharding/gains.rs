@@ -28,7 +28,7 @@ impl GainTracker {
             *self = Self::default();
             return;
         };
-        // An equal distribution changes no key, so the caches need not catch up again.
+        // An equal set changes no key, so the caches need not catch up again.
         if self.owned_keys.last().is_some_and(|(_, last)| *last == owned_keys) {
             return;
         }
@@ -47,7 +47,7 @@ impl GainTracker {
 
     /// Records that the caches contain all earlier writes to the keys that were gained up to change `number`.
     pub(super) fn record_catch_up(&mut self, number: u64) {
-        // The caches cover the distribution that was current at `number`. Later distributions remain.
+        // The caches cover the set that was current at `number`. Later sets remain.
         let Some(at) = self.owned_keys.iter().rposition(|(since, _)| *since <= number) else { return };
         self.owned_keys.drain(..at);
         self.caught_up = true;
@@ -55,7 +55,6 @@ impl GainTracker {
 
     /// Returns true if every set since the caches caught up contains `key`.
     pub(super) fn owns(&self, key: &ObjectKey) -> bool {
-        // A key counts as owned only if every distribution since the last catch-up contains it.
         self.caught_up && self.owned_keys.iter().all(|(_, owned_keys)| owned_keys.owns(key))
     }
 }
