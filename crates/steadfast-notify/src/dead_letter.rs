@@ -222,7 +222,6 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
     let mut written = open_private(&new_file)?;
     written.write_all(text.as_bytes())?;
     written.sync_all()?;
-    // The rename is atomic: readers see the old or the new content.
     fs::rename(&new_file, file)
 }
 

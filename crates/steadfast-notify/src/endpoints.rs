@@ -324,8 +324,8 @@ struct EndpointLocation<'a> {
 }
 
 impl EndpointLocation<'_> {
-    /// Returns the fields of the entries, by key. Keys of different endpoints differ: names of clusters, namespaces and
-    /// Services contain no dots, and no name contains an underscore.
+    /// Returns the fields of the entries, by key. Keys of different endpoints differ. Names of clusters, namespaces and
+    /// Services contain no dots, and names of pods and Services contain no underscores.
     fn fields(
         &self,
         state: &EndpointState,
@@ -338,7 +338,6 @@ impl EndpointLocation<'_> {
             // Some targets do not accept colons in keys.
             IpAddr::V6(address) => format!("{:032x}", address.to_bits()),
         };
-        // Names of Pods and Services contain no underscores, so keys of different objects never collide.
         let suffix = port.map_or_else(|| format!("_{address_text}"), |port| format!("_{address_text}_{port}"));
         let pod = state.pod.as_deref();
         let socket_address = port.map(|port| SocketAddr::new(*address, port).to_string());

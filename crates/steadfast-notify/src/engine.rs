@@ -188,7 +188,7 @@ impl Engine {
                 let task = worker.clone().start(&self.shared.supervisor);
                 workers.insert(name, RunningSink { worker, _task: task });
             }
-            // A removed sink stays until its queue is empty.
+            // A removed sink stays while messages are pending. A later plan removes the sink.
             workers.retain(|name, running| plan.sinks.contains_key(name) || running.worker.pending() > 0);
         }
         let mut rules = self.shared.rules.lock();

@@ -109,7 +109,7 @@ impl LastResults {
     }
 }
 
-/// Evaluates the rule for the previous state, which the rule has already sent.
+/// Returns the hash of the rule's result for the previous state. This result was already sent.
 fn hash_before(rule: &CompiledRule, change: &ObjectChange) -> Option<Hash> {
     match rule.project(&Arc::new(change.with_previous_state()?)) {
         RuleOutcome::Fires(value) => Some(hash(&value)),

@@ -146,7 +146,7 @@ impl Plan {
     }
 
     /// Returns a hash of the configuration of `sink`, and of the contents of secrets and certificates. Equal hashes
-    /// mean no change. The hash differs between runs of the program.
+    /// mean no change. Compare hashes only within one run: another release may compute other hashes.
     pub fn fingerprint(&self, sink: &str) -> u64 {
         let mut hasher = DefaultHasher::new();
         if let Some(value) = self.document.value_at(&["sinks", sink]) {

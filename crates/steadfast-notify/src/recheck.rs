@@ -1,11 +1,11 @@
 //! Messages without a change of the object: caused by time, or by a change of a looked-up object.
 //!
-//! One task runs for each source and stream of a rule that uses `now` or `get(…)`. Each pass first evaluates objects at
-//! the instant at which the previous pass ended. No handler can have overtaken that instant. The evaluation determines
-//! the next instant at which the result may change, and the looked-up objects. The pass then replays everything since,
-//! in order. It evaluates each due instant with `now` at exactly this instant, so that another run sends the same
-//! message with the same ID. Results that the handlers have already sent are not sent again, since the result is
-//! unchanged.
+//! One task runs for each source and stream of a rule that uses `now` or `get(…)`. Each pass first evaluates changed
+//! objects at the instant at which the previous pass ended. No handler can have overtaken that instant. The evaluation
+//! determines the next instant at which the result may change, and the looked-up objects. The pass then evaluates the
+//! objects whose looked-up objects changed. Last, it replays all due instants since then, in order. `now` is exactly
+//! the due instant, so that another run sends the same message with the same ID. Results that the handlers have already
+//! sent are not sent again, since the result is unchanged.
 //!
 //! The first pass starts at the [watermark](Watermark) of the earlier run or leader. Only the leader makes passes. A
 //! standby stores earlier states of looked-up resources, to detect changes since the leader's watermark.

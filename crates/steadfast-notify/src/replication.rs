@@ -62,8 +62,8 @@ pub(crate) enum DeliveryDecision {
     Settled,
     /// This process is the leader.
     Deliver {
-        /// True if an object of the initial list was changed after the last settled version. Such an object is
-        /// delivered as a missed change, not as an initial state.
+        /// True if an earlier leader watched this source. An object of the initial list is then delivered as a missed
+        /// change, not as an initial state.
         is_missed: bool,
     },
 }

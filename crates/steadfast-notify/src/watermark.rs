@@ -74,8 +74,8 @@ struct RecordedResult {
 }
 
 impl RecordedResult {
-    /// Records the settled result of an older evaluation of the same object. If the present result is pending and
-    /// nothing is sent in the end, the older result is the last settled result.
+    /// Records the settled result of an older evaluation of the same object. If no message is sent for the pending
+    /// result, `revert_pending` restores this older result.
     fn record_previous_result(&mut self, subject: &EventSubject, number: u64, result: Option<SettledResult>) {
         let is_newest = self.previous_result.is_none_or(|(_, known)| known <= number);
         if self.result == SettledResult::Pending && self.uid == subject.uid && is_newest {

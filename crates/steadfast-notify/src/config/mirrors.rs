@@ -128,7 +128,7 @@ pub enum ForwardConfig {
 #[serde(deny_unknown_fields)]
 pub struct DnsConfig {
     /// Primary server of the zones: a comma-separated list of addresses or names, each with a port unless the port is
-    /// 53. The mirror tries all addresses, starting with the address of the last response.
+    /// 53. The mirror tries all addresses, starting with the address that responded last.
     pub server: String,
     /// The fully qualified zone, or a list of zones. A record belongs to the zone with the longest matching name.
     pub zone: ZonesConfig,
@@ -170,8 +170,8 @@ fn default_ttl() -> u32 {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct EtcdConfig {
-    /// Client URLs of the members, `http://HOST:PORT` or `https://HOST:PORT` each. The mirror tries the member of the
-    /// last response first.
+    /// Client URLs of the members, `http://HOST:PORT` or `https://HOST:PORT` each. The mirror first tries the member
+    /// that responded last.
     #[schemars(length(min = 1))]
     pub endpoints: Vec<String>,
     /// Prefix of the keys, followed by the `key` of an entry.

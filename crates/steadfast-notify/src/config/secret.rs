@@ -19,7 +19,7 @@ pub enum SecretFrom {
     Env(String),
 }
 
-// Derived output would also be safe: the value is the reference, never the secret.
+// A short form for error messages. The value is the reference, never the secret.
 impl fmt::Debug for SecretFrom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -110,7 +110,7 @@ pub struct ExecConfig {
     /// The program and arguments, executed without a shell.
     #[schemars(length(min = 1))]
     pub command: Vec<String>,
-    /// Maximum run time. Afterwards the program and all child processes are killed. Defaults to 30 s.
+    /// Maximum run time. Afterwards the process group of the program is killed. Defaults to 30 s.
     #[serde(default = "default_timeout")]
     pub timeout: ConfigDuration,
     /// Additional environment variables.

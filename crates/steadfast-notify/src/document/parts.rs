@@ -38,7 +38,8 @@ impl Incomplete {
 }
 
 impl Document {
-    /// Parses the configuration as `T`. An error removes only the erroneous value, or else the sink, rule or cluster.
+    /// Parses the configuration as `T`. An error removes only the erroneous value. If this value cannot be removed, a
+    /// minimal part replaces the whole sink, rule or cluster.
     pub(crate) fn parse_parts<T: DeserializeOwned>(&self) -> Parsed<T> {
         let (mut value, mut problems, mut incomplete) = (self.value.clone(), Vec::new(), Incomplete::default());
         // serde stops at the first error. Each round removes one erroneous value and parses again.

@@ -146,7 +146,6 @@ impl Endpoint {
     /// The API reports such an endpoint as ready for a Service with `publishNotReadyAddresses`.
     pub(super) fn condition(&self) -> EndpointCondition {
         let Conditions { ready, serving, terminating } = self.conditions.clone().unwrap_or_default();
-        // The API defines an absent `ready` as true and an absent `terminating` as false.
         let (is_ready, is_terminating) = (ready.unwrap_or(true), terminating.unwrap_or(false));
         EndpointCondition {
             is_ready: is_ready && !is_terminating,

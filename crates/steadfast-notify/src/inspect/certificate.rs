@@ -31,7 +31,6 @@ pub(super) enum CertificateStatus {
 pub(super) fn authorities(file: &Path, now: Timestamp) -> CertificateStatus {
     match certificates(file) {
         Ok(certificate_chain) => {
-            // The best certificate of the bundle decides: one valid authority suffices.
             let statuses = certificate_chain.iter().map(|certificate| status_of(certificate, now));
             statuses.min_by_key(severity).unwrap_or(CertificateStatus::Valid)
         }
@@ -59,7 +58,6 @@ pub(super) fn client_certificate(file: &Path, now: Timestamp) -> CertificateStat
 pub(super) fn check_key(certificate: &Path, key: &Path) -> Result<(), String> {
     let bytes = read(key)?;
     let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|_| "no private key (PEM) in the file".to_owned())?;
-    // An unreadable certificate is reported separately.
     let Ok(chain) = certificates(certificate) else { return Ok(()) };
     match CertifiedKey::from_der(chain, key, &default_provider()) {
         Ok(_) => Ok(()),

@@ -79,10 +79,9 @@ impl Entry {
     }
 }
 
-/// Converts a number without fraction. CEL integers may be floats in JSON.
+/// Converts a number without fraction. CEL integers may be floats in JSON: `80.0` is a valid port.
 #[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "the range is checked before")]
 fn integral(value: &Value) -> Option<u64> {
-    // CEL numbers may be doubles: `80.0` is a valid port.
     let number = value.as_f64()?;
     (number.fract() == 0.0 && (0.0..=65_535.0).contains(&number)).then_some(number as u64)
 }

@@ -211,14 +211,16 @@ impl CollectorTask {
                 self.failed_inputs = self.feed.update(&mut self.inputs);
                 self.watch_tasks = self.spawn_watch_tasks(&wake_signal, feed_changes.clone());
             }
-            // Of the start of the pass: entries that are collected in one term are not used in another one.
+            // The permit at the start of the pass applies, because entries that are collected in one term are not used
+            // in another term.
             let permit = self.context.gate.permit();
             let term = permit.as_ref().map_or(0, WritePermit::token);
             let replica_term = permit.as_ref().filter(|_| self.context.gate.is_replicated()).map(WritePermit::token);
             for input in &mut self.inputs {
                 input.enter_term(replica_term, &wake_signal);
             }
-            // Before the caches are read: an input that is confirmed later may have entries from before.
+            // Checked before the caches are read. An input that is confirmed during the pass may still have entries of
+            // an older snapshot.
             let is_held_back = |(number, input): (usize, &MirrorInput)| input.is_held_back().then_some(number);
             let held_back: BTreeSet<usize> = self.inputs.iter().enumerate().filter_map(is_held_back).collect();
             let (has_changes, mut clusters) =
@@ -246,8 +248,9 @@ impl CollectorTask {
                 // Continue after the interval even without a notification.
                 let _ = timeout(CHECK_INTERVAL, wake_signal.notified()).await;
             };
-            // A new term cannot wait: entries that were collected before it are not used. After a freeze, the pause may
-            // have its maximum, because the duration of the pass included the freeze.
+            // A new term ends the pause, because entries that were collected before the term are not used. After a
+            // freeze of the process the pause may be at its maximum, because the measured duration of the pass includes
+            // the freeze.
             let term_change = async {
                 match &permit {
                     Some(permit) => permit.ended().await,

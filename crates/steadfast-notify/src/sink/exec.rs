@@ -45,7 +45,6 @@ impl Exec {
     fn secrets(&self) -> BTreeMap<String, String> {
         let mut last_secrets = self.secrets.lock();
         for (name, from) in &self.settings.secret_env {
-            // An unreadable secret keeps its last value: the file may be in the middle of a rotation.
             let read = Secret::read(from, &self.folder).ok();
             if let Some(text) = read.as_ref().and_then(Secret::text).filter(|text| !text.contains('\0')) {
                 last_secrets.insert(name.clone(), text.to_owned());
@@ -137,7 +136,7 @@ impl ChildGuard {
             let _ = stdin.write_all(input.as_bytes()).await;
         }
         let status = child.wait().await?;
-        // Taken after the exit, so that the destructor does not kill a reused process group.
+        // Cleared after the exit, so that the destructor does not kill a reused process group.
         self.0 = None;
         Ok(status)
     }

@@ -21,7 +21,6 @@ impl Pause {
         delivery: &DeliverySettings,
         random_fraction: f64,
     ) {
-        // Concurrent attempts that fail during one pause count as one round.
         if now >= self.until {
             self.consecutive_pauses = self.consecutive_pauses.saturating_add(1);
         }
