@@ -232,8 +232,8 @@ impl<T> SinkQueue<T> {
         batches
     }
 
-    /// Returns the maximum number of batches in flight: one after a rejection, until the receiver accepts requests
-    /// again.
+    /// Returns the maximum number of batches in flight. After a rejection of too many requests, the maximum is one
+    /// until an attempt ends without such a rejection.
     fn concurrency(&self) -> usize {
         if self.pause.is_probing() { 1 } else { self.delivery.concurrency }
     }

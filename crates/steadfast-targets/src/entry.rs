@@ -168,7 +168,8 @@ pub trait Target: Send + Sync + 'static {
     /// Reads the current entries. Must not return a cached result.
     fn read(&self) -> impl Future<Output = Result<ActualState<Self::Value>, Self::Error>> + Send;
 
-    /// Applies `steps` in order and continues after a failed step. Returns the error of the first failed step.
+    /// Applies `steps`, and continues after a failed step. Steps of different entries may be applied concurrently.
+    /// Returns the error of the first failed step.
     ///
     /// The mirror reads the target again afterwards, with either result.
     fn apply(&self, steps: &[Step<Self::Value>]) -> impl Future<Output = Result<(), Self::Error>> + Send;

@@ -34,7 +34,8 @@ pub struct MirrorStatus<V> {
     pub conflicting: Vec<String>,
     /// Reason of the first uncertainty that keeps an entry, if any.
     pub uncertain: Option<Arc<str>>,
-    /// Reason of the last failure of a read or of steps.
+    /// Reason why the last pass failed. After a successful read, the reason why steps failed while the target has no
+    /// entry of the mirror.
     pub failing: Option<Arc<str>>,
     /// Steps applied last.
     pub applied: Vec<Step<V>>,

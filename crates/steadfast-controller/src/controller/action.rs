@@ -19,8 +19,8 @@ pub(super) enum NextReconcile {
 impl Action {
     /// Reconciles again after `delay` at the latest.
     ///
-    /// If a key requests a requeue within less than 100 ms more than 10 times in a row, the requeue is delayed by up to
-    /// 1 s.
+    /// A delay of less than 100 ms counts as immediate. After 10 immediate requeues of a key in a row, each further one
+    /// is delayed by up to 1 s.
     #[must_use]
     pub const fn requeue(delay: Duration) -> Self {
         Self(NextReconcile::After(delay))

@@ -2,8 +2,8 @@
 //!
 //! A cache may lack writes of the previous reconcile, because the watch lags behind the response. A cache may also lack
 //! the change that triggered the reconcile, because two watches of one resource progress independently. With
-//! [`StalePolicy::wait`], a reconcile waits without a limit for the declared caches that reconciles read. All other
-//! caches of the factory delay a reconcile only while they are fresh.
+//! [`StalePolicy::wait`], a reconcile waits without a limit for the declared caches that reconciles read. Any other
+//! cache of the factory delays a reconcile until the cache has been in doubt for more than 30 s.
 //!
 //! Reconciles of keys that another process handled before must also see the writes of that process. When this process
 //! receives such keys, the other process no longer writes to them. A version that the server returns afterwards
@@ -124,7 +124,8 @@ impl WriteTracker {
 
     /// Sets the caches that the controller declares.
     pub(super) fn declare(&self, caches: &[DeclaredCache], stale_policy: &StalePolicy) {
-        // With any other policy, reconciles may run despite doubt. A cache in doubt must then not delay them.
+        // With any other policy, reconciles may run despite doubt. A cache in doubt must then not delay them without a
+        // limit.
         let read_caches = caches.iter().filter(|cache| stale_policy.waits() && cache.role.is_read());
         *self.0.read_caches.lock() = read_caches.map(|cache| cache.cache.clone()).collect();
         let declared = caches.iter().map(|cache| match (cache.role, stale_policy.acts()) {

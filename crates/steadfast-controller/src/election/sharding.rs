@@ -259,7 +259,7 @@ impl Sharding {
         futures::StreamExt::flatten(changes)
     }
 
-    /// Withholds each gained key until the caches have caught up: `catch_up` is called after the gain, and the key is
+    /// Withholds each gained key until the caches have caught up. `catch_up` is called after the gain, and the key is
     /// available when its future has completed. Applies until the returned reader ends.
     pub(crate) fn add_cache_reader(
         &self,

@@ -236,8 +236,8 @@ impl<T: Clone + Eq> Schedule<T> {
         }
     }
 
-    /// Counts a failure of a running key, and adds the key again after its backoff, or after the wait for the rate
-    /// limit if that is longer. Returns this delay.
+    /// Counts a failure of a running key, and adds the key again after a delay. The delay is the backoff of the key, or
+    /// the wait for the rate limit if that is longer. Returns the delay.
     pub(super) fn retry(&mut self, number: KeyNumber, priority: Priority, now: Instant, random: u64) -> Duration {
         let settings = self.settings;
         let item = self.item(number);

@@ -8,7 +8,8 @@ use steadfast_targets::{ExistenceCheck, ObjectId, UncertainOrigins};
 use super::claim::{ClaimedEntry, ObjectEntries};
 use super::input::ExistenceSnapshot;
 
-/// Maximum number of entries of one group in a mirror. Further objects of the group are skipped and reported.
+/// Maximum number of entries of one group in a mirror. The entries of further objects count as unknown, and are
+/// reported.
 const MAX_GROUP_ENTRIES: usize = 20_000;
 
 /// Entries of all rules of a mirror.

@@ -91,7 +91,6 @@ fn hash_files(files: &[PathBuf]) -> Vec<u8> {
                 context.update(&bytes.len().to_be_bytes());
                 context.update(&bytes);
             }
-            // An unreadable file hashes differently from an empty one.
             Err(_) => context.update(&[0xff]),
         }
     }

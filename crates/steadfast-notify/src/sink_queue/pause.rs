@@ -8,7 +8,7 @@ use super::delivery::{DeliverySettings, MAX_REQUESTED_DELAY, backoff};
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pause {
     until: Duration,
-    /// Number of pauses since the last accepted request.
+    /// Number of pauses since the last attempt without such a rejection.
     consecutive_pauses: u32,
 }
 
@@ -31,7 +31,7 @@ impl Pause {
         self.until = self.until.max(now.saturating_add(wait));
     }
 
-    /// Ends the pause after an accepted request.
+    /// Ends the pause after an attempt without such a rejection.
     pub(super) fn end(&mut self) {
         *self = Self::default();
     }
@@ -41,7 +41,8 @@ impl Pause {
         (self.until > now).then_some(self.until)
     }
 
-    /// Returns true until the receiver accepts a request again. Only one attempt at a time is allowed in this state.
+    /// Returns true until an attempt ends without such a rejection. Only one attempt at a time is allowed in this
+    /// state.
     pub(super) fn is_probing(&self) -> bool {
         self.consecutive_pauses > 0
     }
