@@ -273,8 +273,8 @@ impl Engine {
         self.evaluate(rule, sink, (&object.to_string(), false), watermark, change, on_settled).await
     }
 
-    /// Evaluates a rule for a change of the object `key`. With `waits_for_space`, it waits for space in the queue of
-    /// the sink.
+    /// Evaluates a rule for a change of the object `key`. With `waits_for_space`, the call waits for space in the queue
+    /// of the sink.
     async fn evaluate<S: FnOnce() + Send + 'static>(
         &self,
         rule: &str,

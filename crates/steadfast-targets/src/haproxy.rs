@@ -327,8 +327,8 @@ impl Target for Haproxy {
         self.process_observer.take_reason()
     }
 
-    /// Completes when the process at the socket was reloaded or restarted, or responds again. It is polled twice a
-    /// second.
+    /// Completes when the process at the socket was reloaded or restarted, or responds again. The process is polled
+    /// twice a second.
     async fn changed(&self) {
         loop {
             sleep(POLL_INTERVAL).await;

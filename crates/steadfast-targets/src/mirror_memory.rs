@@ -209,8 +209,8 @@ impl MirrorMemory {
         format!("{guards}\n{entries}")
     }
 
-    /// Replaces the memory by the [export](Self::export) of another replica, and writes the file. Entries that this
-    /// process requested shortly before are kept: the leader may have added them and crashed. Blocks.
+    /// Replaces the memory by the [export](Self::export) of another replica, and writes the file. Entries that were
+    /// desired here shortly before are kept, because the leader may have added them and crashed. Blocks.
     ///
     /// # Errors
     ///

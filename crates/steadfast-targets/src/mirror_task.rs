@@ -344,8 +344,8 @@ impl<T: Target> MirrorTask<T> {
         let Plan { additions, removals, mut skipped, approvals, conflicting, uncertain, drain_deadline } = self
             .memory
             .update(&self.name, |record| plan(&desired, &found, &validate, &plan_settings, (record, draining), now));
-        // Error of the last attempt, if it failed. It concerns only the entries whose steps failed, unless the target
-        // accepted no step.
+        // Error of the last attempt to apply steps, if that attempt failed. The error concerns only the entries whose
+        // steps failed, unless the target accepted no step.
         let rejection = run_state.rejection.clone();
         let failed_steps = additions.iter().chain(&removals).filter(|step| run_state.attempts.has_failed(step));
         // A step that the plan repeats after an attempt was not applied. Its entry is reported with the error.

@@ -371,7 +371,7 @@ impl Inner {
     /// Waits until the caches contain `writes`, for at most 30 s.
     async fn wait_for_caches(&self, writes: &Writes) -> Result<(), WaitError> {
         let read_caches = self.read_caches();
-        // Concurrently: each cache may need a version of the server, for which it waits up to 2 s.
+        // The waits run concurrently, because each cache may wait up to 2 s for a version of the server.
         let read = read_caches.iter().map(|cache| cache.wait_for_writes(writes, WARN_INTERVAL).boxed());
         let undeclared = self.factory.wait_for_writes(writes, WARN_INTERVAL).boxed();
         // All waits end before the result: a cache that cannot compare versions must not end the wait for another one.

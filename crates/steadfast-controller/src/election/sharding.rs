@@ -205,9 +205,9 @@ impl Sharding {
 
     /// Holds `key` if it belongs to this replica.
     ///
-    /// A hand-over waits for all guards of this replica that exist at its start, also for those of keys that the replica
-    /// keeps. It waits for at most the renew deadline (10 s by default). After that wait, or if the lease may have
-    /// expired, the clients of these guards send nothing more.
+    /// A hand-over waits for all guards of this replica that exist at its start, also for those of keys that the
+    /// replica keeps. The hand-over waits for at most the renew deadline (10 s by default). After that wait, or if the
+    /// lease may have expired, the clients of these guards send nothing more.
     pub fn hold(&self, key: &ObjectKey) -> Option<KeyGuard> {
         // The borrow lock is held while the term is cloned, so the guard belongs to the current distribution.
         let status = self.handle.state.status.borrow();

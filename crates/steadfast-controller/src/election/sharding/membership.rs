@@ -19,9 +19,9 @@
 //!
 //! **So two members never act on one key at the same time.** Assume that `a` and `b` both act. Both claims were written
 //! before, and both are valid, because no claim is withdrawn and no lease deleted during the action. One claim was
-//! written first, say by `a`. Then `b` read all leases after its own claim, and therefore after the claim of `a`. It
+//! written first, say by `a`. Then `b` read all leases after its own claim, and therefore after the claim of `a`. `b`
 //! saw that `a` claims the key, so `b` does not act. The proof needs no order or agreement of views, and no
-//! synchronized clocks. Like an election, it needs only equal clock rates.
+//! synchronized clocks. Like an election, the proof needs only equal clock rates.
 //!
 //! **And each key finally has an owner.** When no member joins or leaves, all members read the same leases. All views
 //! then become equal, and exactly one member claims each key. Until then a key may have no owner.
