@@ -236,8 +236,8 @@ fn build_controller(
         .concurrency(settings.concurrency)
         .timeout(settings.timeout.map(seconds_to_duration))
         .stale_policy(match settings.pause_when_stale {
-            Some(seconds) => StalePolicy::wait(seconds_to_duration(seconds)),
-            None => StalePolicy::act(),
+            Some(seconds) => StalePolicy::pause_after(seconds_to_duration(seconds)),
+            None => StalePolicy::never_pause(),
         });
     if let Some(name) = settings.name {
         controller = controller.name(name);

@@ -120,9 +120,9 @@ class Context:
             note,
         )
 
-    async def wrote(self, obj: object, timeout: Optional[float] = 30) -> None:
+    async def wait_for_write(self, obj: object, timeout: Optional[float] = 30) -> None:
         """Waits until the caches contain a write of another client, such as the official one or httpx."""
-        await self.informers.wrote(obj, timeout)
+        await self.informers.wait_for_write(obj, timeout)
 
 
 class Reconciler:

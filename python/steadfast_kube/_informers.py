@@ -449,7 +449,7 @@ class Informers(InformersBase[Informer]):
             # The informers sync concurrently, so sequential waits take no longer.
             await informer.synced(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
-    async def wrote(self, obj: object, timeout: Optional[float] = 30) -> None:
+    async def wait_for_write(self, obj: object, timeout: Optional[float] = 30) -> None:
         """Waits until each cache that may contain a written object has reached that write.
 
         `obj` is the response to a write by any client: a dictionary, an object of kr8s, or a model of the official

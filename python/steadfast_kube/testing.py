@@ -546,7 +546,7 @@ class FakeContext(Context):
         if self._object is not None:
             self.events.append(RecordedEvent(reason, note, type, action))
 
-    async def wrote(self, obj: object, timeout: Optional[float] = 30) -> None:
+    async def wait_for_write(self, obj: object, timeout: Optional[float] = 30) -> None:
         """Returns immediately."""
 
 

@@ -41,7 +41,7 @@ def test_cached_object_is_written_back(server: Server) -> None:
             # A change that contains a part of a cached object.
             labels = {"copied": pods["shop/web-0"].metadata.labels.app}
             changed = await informers.client.patch("pods", "shop/web-0", {"metadata": {"labels": labels}})
-            await informers.wrote(changed)
+            await informers.wait_for_write(changed)
             assert pods["shop/web-0"] == changed
 
     run(main())

@@ -131,14 +131,14 @@ def test_own_write_is_awaited(server: Server) -> None:
             pods, web = informers.watch("pods"), informers.watch("pods", labels={"app": "web"})
             await informers.synced(timeout=PATIENCE)
             written = server.create(pod("web-0"))
-            await informers.wrote(written)
+            await informers.wait_for_write(written)
             assert "shop/web-0" in pods and "shop/web-0" in web
             # No event of this write reaches `web`.
             written = server.create(pod("db-0", app="db"))
-            await informers.wrote(written)
+            await informers.wait_for_write(written)
             assert "shop/db-0" in pods and "shop/db-0" not in web
             with pytest.raises(ValueError, match="no resourceVersion"):
-                await informers.wrote(pod("web-7"))
+                await informers.wait_for_write(pod("web-7"))
 
     run(main())
 

@@ -216,7 +216,7 @@ def test_blocking_events_and_waits(server: Server) -> None:
     with blocking.Informers(url=server.url) as informers:
         pods = informers.watch("pods")
         informers.synced(timeout=PATIENCE)
-        informers.wrote(server.create(pod("web-0")))
+        informers.wait_for_write(server.create(pod("web-0")))
         assert list(pods) == ["shop/web-0"]
         events = pods.events(timeout=0.2)
         assert [event.key for event in events] == ["shop/web-0"]

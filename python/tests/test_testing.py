@@ -142,7 +142,7 @@ def test_fake_context_records_events_and_writes() -> None:
         written = {"apiVersion": "v1", "kind": "A", "metadata": {"name": "a"}, "data": secret.data}
         assert (await context.client.create(written)).key == "a"
         await context.client.delete("pods", (context.namespace, context.name))
-        await context.wrote(patched)
+        await context.wait_for_write(patched)
         return None
 
     async def main() -> None:

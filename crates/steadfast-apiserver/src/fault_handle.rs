@@ -216,8 +216,8 @@ impl Faults {
     ///
     /// The fault applies to new requests, and only to reads: responses to writes contain the single counter of the
     /// server.
-    pub fn own_counters(&self, on: bool) {
-        self.set_fault("own_counters", on, |faults| faults.has_namespace_counters = on);
+    pub fn namespace_counters(&self, on: bool) {
+        self.set_fault("namespace_counters", on, |faults| faults.has_namespace_counters = on);
     }
 
     /// Expires the next `times` continue tokens on use. The response is `410` with a token for the rest of the list at

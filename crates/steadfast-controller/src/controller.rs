@@ -313,7 +313,7 @@ impl<K: Cacheable> Controller<K> {
     }
 
     /// Behaviour while a cache that reconciles read is in doubt. Reconciles read the caches of the objects and of owned
-    /// objects, and the [declared](Self::reads) caches. Defaults to [`StalePolicy::wait`] with 30 s.
+    /// objects, and the [declared](Self::reads) caches. Defaults to [`StalePolicy::pause_after`] with 30 s.
     pub fn stale_policy(mut self, stale_policy: StalePolicy) -> Self {
         self.stale_policy = stale_policy;
         self

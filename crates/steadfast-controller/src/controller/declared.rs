@@ -74,11 +74,11 @@ impl StartupLimit {
     /// Returns the limit for `cache` under `stale_policy`.
     pub(super) fn of(cache: &DeclaredCache, stale_policy: &StalePolicy) -> Self {
         if cache.is_isolated {
-            return if stale_policy.acts() { Self::FreshOnly } else { Self::Isolated(stale_policy.bound) };
+            return if stale_policy.never_pauses() { Self::FreshOnly } else { Self::Isolated(stale_policy.bound) };
         }
         match cache.role {
             Role::Objects => Self::Unlimited,
-            _ if stale_policy.acts() => Self::FreshOnly,
+            _ if stale_policy.never_pauses() => Self::FreshOnly,
             Role::Watched => Self::Doubt(WATCHED_CACHE_LIMIT),
             Role::Owned | Role::Read => stale_policy.safe_bound().map_or(Self::Unlimited, Self::Doubt),
         }

@@ -23,9 +23,9 @@ pub struct StalePolicy {
 
 #[derive(Clone)]
 pub(super) enum StaleBehaviour {
-    Act,
-    Wait,
-    Only(Safe),
+    Pause,
+    NeverPause,
+    PauseExcept(Safe),
 }
 
 pub(super) type Safe = Arc<dyn Fn(&ObjectKey) -> bool + Send + Sync>;
@@ -33,36 +33,36 @@ pub(super) type Safe = Arc<dyn Fn(&ObjectKey) -> bool + Send + Sync>;
 impl StalePolicy {
     /// Pauses all reconciles while a cache has been in doubt for longer than `bound`. The start waits until each cache
     /// that reconciles read is synced.
-    pub fn wait(bound: Duration) -> Self {
-        Self { bound, behaviour: StaleBehaviour::Wait }
+    pub fn pause_after(bound: Duration) -> Self {
+        Self { bound, behaviour: StaleBehaviour::Pause }
     }
 
     /// Never pauses: for controllers that read nothing from caches. The start waits for the cache of the controller's
     /// objects, and at most 1 s for the other caches if no attempt has failed.
-    pub fn act() -> Self {
-        Self { bound: Duration::MAX, behaviour: StaleBehaviour::Act }
+    pub fn never_pause() -> Self {
+        Self { bound: Duration::MAX, behaviour: StaleBehaviour::NeverPause }
     }
 
     /// Returns true if all reconciles pause while a cache is in doubt.
-    pub(super) fn waits(&self) -> bool {
-        matches!(self.behaviour, StaleBehaviour::Wait)
+    pub(super) fn pauses_all(&self) -> bool {
+        matches!(self.behaviour, StaleBehaviour::Pause)
     }
 
     /// Returns true if reconciles never pause.
-    pub(super) fn acts(&self) -> bool {
-        matches!(self.behaviour, StaleBehaviour::Act)
+    pub(super) fn never_pauses(&self) -> bool {
+        matches!(self.behaviour, StaleBehaviour::NeverPause)
     }
 
     /// Returns the bound for unsafe keys, if safe keys run anyway.
     pub(super) fn safe_bound(&self) -> Option<Duration> {
-        matches!(self.behaviour, StaleBehaviour::Only(_)).then_some(self.bound)
+        matches!(self.behaviour, StaleBehaviour::PauseExcept(_)).then_some(self.bound)
     }
 
-    /// Reconciles only `safe` keys while a cache has been in doubt for longer than `bound`. Use this for idempotent
-    /// actions. All other keys are deferred until the doubt ends. At the start, a cache that is not synced within
+    /// Pauses all reconciles except those of `safe` keys while a cache has been in doubt for longer than `bound`. Use this for idempotent
+    /// actions. The other keys wait until the doubt ends. At the start, a cache that is not synced within
     /// `bound` counts as in doubt.
-    pub fn only(bound: Duration, safe: impl Fn(&ObjectKey) -> bool + Send + Sync + 'static) -> Self {
-        Self { bound, behaviour: StaleBehaviour::Only(Arc::new(safe)) }
+    pub fn pause_except(bound: Duration, safe: impl Fn(&ObjectKey) -> bool + Send + Sync + 'static) -> Self {
+        Self { bound, behaviour: StaleBehaviour::PauseExcept(Arc::new(safe)) }
     }
 }
 
@@ -70,16 +70,16 @@ impl Default for StalePolicy {
     /// Pauses after 30 s of doubt. This exceeds the time for detecting a dead server (15 s, R1 of the contract) and
     /// resuming.
     fn default() -> Self {
-        Self::wait(Duration::from_secs(30))
+        Self::pause_after(Duration::from_secs(30))
     }
 }
 
 impl fmt::Debug for StalePolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.behaviour {
-            StaleBehaviour::Act => f.write_str("act"),
-            StaleBehaviour::Wait => write!(f, "wait after {:?}", self.bound),
-            StaleBehaviour::Only(_) => write!(f, "only safe keys after {:?}", self.bound),
+            StaleBehaviour::NeverPause => f.write_str("act"),
+            StaleBehaviour::Pause => write!(f, "wait after {:?}", self.bound),
+            StaleBehaviour::PauseExcept(_) => write!(f, "only safe keys after {:?}", self.bound),
         }
     }
 }

@@ -79,7 +79,7 @@ impl StalenessGate {
     /// Checks the caches, and closes or opens the gate.
     pub(super) fn update(&self, now: Instant) -> GateChange {
         let (mut blocked, mut first_reason) = (BlockedKeys::None, None);
-        if !self.stale_policy.acts() {
+        if !self.stale_policy.never_pauses() {
             for cache in &self.caches {
                 let Some(reason) = self.doubt(cache) else { continue };
                 blocked.add(cache);
@@ -129,7 +129,7 @@ impl StalenessGate {
             !is_rejected
         } else {
             // Reconciles may run before the cache is synced, but only until its doubt reaches the bound.
-            !self.stale_policy.waits() && !is_rejected && lasting >= self.stale_policy.bound
+            !self.stale_policy.pauses_all() && !is_rejected && lasting >= self.stale_policy.bound
         };
         is_doubted.then(|| format!("{}: {freshness}", cache.name()))
     }
@@ -143,15 +143,15 @@ impl StalenessGate {
     pub(super) fn admits(&self, key: &ObjectKey) -> bool {
         match &self.stale_policy.behaviour {
             _ if !self.blocked.borrow().contains(key) => true,
-            StaleBehaviour::Act => true,
-            StaleBehaviour::Wait => false,
-            StaleBehaviour::Only(safe) => safe(key),
+            StaleBehaviour::NeverPause => true,
+            StaleBehaviour::Pause => false,
+            StaleBehaviour::PauseExcept(safe) => safe(key),
         }
     }
 
     /// Returns true if the gate blocks all keys, so that workers take no key.
     pub(super) fn blocks_all(&self) -> bool {
-        self.stale_policy.waits() && *self.blocked.borrow() == BlockedKeys::All
+        self.stale_policy.pauses_all() && *self.blocked.borrow() == BlockedKeys::All
     }
 
     /// Defers `key` until the gate no longer blocks it. Returns false without an effect if the gate does not block the
@@ -175,7 +175,7 @@ impl StalenessGate {
 
     /// Waits until keys may be taken.
     pub(super) async fn wait_until_open(&self) {
-        if self.stale_policy.waits() {
+        if self.stale_policy.pauses_all() {
             // `self` holds the sender, so the wait cannot fail.
             drop(self.blocked.subscribe().wait_for(|blocked| *blocked != BlockedKeys::All).await);
         }

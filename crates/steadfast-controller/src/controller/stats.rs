@@ -46,7 +46,7 @@ pub struct ControllerStats {
     /// controller can have such a key, so the key is never reconciled.
     pub outside_scope: u64,
     /// True while reconciles are paused because a cache is in doubt. Keys that are safe under
-    /// [`StalePolicy::only`](crate::StalePolicy::only) are still reconciled.
+    /// [`StalePolicy::pause_except`](crate::StalePolicy::pause_except) are still reconciled.
     pub paused: bool,
     /// Number of such pauses.
     pub pauses: u64,

@@ -126,9 +126,9 @@ impl WriteTracker {
     pub(super) fn declare(&self, caches: &[DeclaredCache], stale_policy: &StalePolicy) {
         // With any other policy, reconciles may run despite doubt. A cache in doubt must then not delay them without a
         // limit.
-        let read_caches = caches.iter().filter(|cache| stale_policy.waits() && cache.role.is_read());
+        let read_caches = caches.iter().filter(|cache| stale_policy.pauses_all() && cache.role.is_read());
         *self.0.read_caches.lock() = read_caches.map(|cache| cache.cache.clone()).collect();
-        let declared = caches.iter().map(|cache| match (cache.role, stale_policy.acts()) {
+        let declared = caches.iter().map(|cache| match (cache.role, stale_policy.never_pauses()) {
             // The start waits for the sync of this cache. Afterwards its doubt counts like the doubt of the other
             // caches.
             (Role::Objects, true) => (cache.clone(), StartupLimit::FreshOnly),

@@ -49,13 +49,13 @@ impl Queues {
             seconds(),
             "Time from addition to the start of processing",
             Histogram,
-            |stats| Value::Durations(&stats.queued),
+            |stats| Value::Durations(&stats.queue_duration),
         )?;
         write("workqueue_work_duration", seconds(), "Processing time of a key", Histogram, |stats| {
-            Value::Durations(&stats.worked)
+            Value::Durations(&stats.work_duration)
         })?;
         write("workqueue_unfinished_work", seconds(), "Total time of all unfinished runs so far", Gauge, |stats| {
-            Value::Gauge(stats.unfinished.as_secs_f64())
+            Value::Gauge(stats.unfinished_work.as_secs_f64())
         })?;
         write(
             "workqueue_longest_running_processor",

@@ -36,8 +36,8 @@ pub(super) struct Schedule<T> {
     closed: bool,
     adds: u64,
     retries: u64,
-    queued: Durations,
-    worked: Durations,
+    queue_duration: Durations,
+    work_duration: Durations,
     /// Number of keys that became ready since the last query.
     newly_ready: usize,
     /// Dropped keys. Their destructors are user code and must not run under the lock.
@@ -126,8 +126,8 @@ impl<T: Clone + Eq> Schedule<T> {
             closed: false,
             adds: 0,
             retries: 0,
-            queued: Durations::default(),
-            worked: Durations::default(),
+            queue_duration: Durations::default(),
+            work_duration: Durations::default(),
             newly_ready: 0,
             dropped: Vec::new(),
         }
@@ -304,7 +304,7 @@ impl<T: Clone + Eq> Schedule<T> {
         item.state = KeyState::Running { since: now, requeue: None };
         self.ready.take(position);
         self.running.insert((now, number));
-        self.queued.add(now.since(since));
+        self.queue_duration.add(now.since(since));
         NextKey::Key(number, key, position.priority())
     }
 
@@ -316,7 +316,7 @@ impl<T: Clone + Eq> Schedule<T> {
             unreachable!("a finished key was running")
         };
         self.running.remove(&(since, number));
-        self.worked.add(now.since(since));
+        self.work_duration.add(now.since(since));
         // A key without new additions is released, or kept for its failure count.
         let Some(requeue) = pending_requeue else { return self.release(number, now) };
         self.requeue_pending -= 1;
@@ -433,9 +433,9 @@ impl<T: Clone + Eq> Schedule<T> {
             running: self.running.len(),
             adds: self.adds,
             retries: self.retries,
-            queued: self.queued.clone(),
-            worked: self.worked.clone(),
-            unfinished: self.running.iter().map(elapsed).sum(),
+            queue_duration: self.queue_duration.clone(),
+            work_duration: self.work_duration.clone(),
+            unfinished_work: self.running.iter().map(elapsed).sum(),
             longest_running: self.running.first().map_or(Duration::ZERO, elapsed),
         }
     }

@@ -42,11 +42,11 @@ pub struct WorkqueueStats {
     /// Delayed additions, including retries (`workqueue_retries_total`).
     pub retries: u64,
     /// Times from addition to the start of processing (`workqueue_queue_duration_seconds`).
-    pub queued: Durations,
+    pub queue_duration: Durations,
     /// Processing times of finished runs (`workqueue_work_duration_seconds`).
-    pub worked: Durations,
+    pub work_duration: Durations,
     /// Total time of all unfinished runs so far (`workqueue_unfinished_work_seconds`).
-    pub unfinished: Duration,
+    pub unfinished_work: Duration,
     /// Time of the longest unfinished run so far (`workqueue_longest_running_processor_seconds`).
     pub longest_running: Duration,
 }

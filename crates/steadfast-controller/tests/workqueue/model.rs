@@ -273,9 +273,9 @@ async fn run_steps(steps: Vec<Step>) {
         assert_eq!(stats.depth, model.ready.len() + model.requeued.len());
         assert_eq!((stats.running, stats.delayed), (works.len(), model.delayed.len()));
         assert_eq!((stats.adds, stats.retries), (model.adds, model.retries));
-        assert_eq!((stats.queued.sum, stats.worked.sum), (model.queued, model.worked));
-        assert_eq!(stats.unfinished, model.running.values().map(Instant::elapsed).sum::<Duration>());
-        assert_eq!(stats.queued.count, stats.worked.count + works.len() as u64);
+        assert_eq!((stats.queue_duration.sum, stats.work_duration.sum), (model.queued, model.worked));
+        assert_eq!(stats.unfinished_work, model.running.values().map(Instant::elapsed).sum::<Duration>());
+        assert_eq!(stats.queue_duration.count, stats.work_duration.count + works.len() as u64);
         assert_eq!(queue.tracked(), model.tracked());
     }
 }

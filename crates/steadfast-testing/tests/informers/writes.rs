@@ -339,7 +339,7 @@ async fn newer_of_two_states_suffices() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn unordered_versions_end_write_wait() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    fixture.server.faults().own_counters(true);
+    fixture.server.faults().namespace_counters(true);
     let (connection, maps) = connection_and_api(&fixture);
     let informer = fixture.synced_informer().await?;
     let namespaces = ["kube-public", "default", "kube-system", "kube-node-lease"];

@@ -337,7 +337,7 @@ async fn unordered_versions_are_reported_once() -> Result<(), TestError> {
     const NAMESPACES: [&str; 4] = ["kube-public", "default", "kube-system", "kube-node-lease"];
     for streamed in [true, false] {
         let fixture = FallbackFixture::new().await?;
-        fixture.server.faults().own_counters(true);
+        fixture.server.faults().namespace_counters(true);
         let factory = InformerFactory::new(&fixture.connection);
         let informer = builder_with_form(&factory, Scope::all()).streamed_lists(streamed).start()?;
         let notes = RecordedTexts::default();

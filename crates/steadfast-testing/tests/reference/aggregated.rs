@@ -57,7 +57,7 @@ pub(crate) async fn api_with_counter_per_namespace(reference: &Reference) -> Res
     const NAMESPACES: [&str; 4] = ["default", "kube-public", "kube-system", "kube-node-lease"];
     let declaration = ResourceDeclaration::namespaced("stores.steadfast.test", "v1", "Crate", "crates");
     let backend = ApiServer::builder().tls(true).resource(declaration).start().await?;
-    backend.faults().own_counters(true);
+    backend.faults().namespace_counters(true);
     let crate_object = |namespace: &str, name: &str| {
         let metadata = json!({"namespace": namespace, "name": name});
         json!({"apiVersion": "stores.steadfast.test/v1", "kind": "Crate", "metadata": metadata})

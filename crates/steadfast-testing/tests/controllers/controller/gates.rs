@@ -38,7 +38,7 @@ async fn start_gated_controller(
 #[tokio::test(start_paused = true)]
 async fn stale_cache_stops_reconciles_after_bound() -> Result<(), TestError> {
     let choose = |_: &ControllerFixture, controller: Controller<ConfigMap>| {
-        controller.stale_policy(StalePolicy::wait(20 * SECOND))
+        controller.stale_policy(StalePolicy::pause_after(20 * SECOND))
     };
     let (fixture, controller, log) = start_gated_controller(choose).await?;
     fixture.network.cut();
@@ -73,7 +73,8 @@ async fn stale_cache_stops_reconciles_after_bound() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn staleness_gate_can_be_disabled() -> Result<(), TestError> {
-    let choose = |_: &ControllerFixture, controller: Controller<ConfigMap>| controller.stale_policy(StalePolicy::act());
+    let choose =
+        |_: &ControllerFixture, controller: Controller<ConfigMap>| controller.stale_policy(StalePolicy::never_pause());
     let (fixture, controller, log) = start_gated_controller(choose).await?;
     fixture.network.cut();
     advance(600 * SECOND).await;
@@ -88,7 +89,7 @@ async fn staleness_gate_can_be_disabled() -> Result<(), TestError> {
 async fn only_safe_keys_are_reconciled_during_doubt() -> Result<(), TestError> {
     let safe = |key: &steadfast::ObjectKey| key.name() == "a";
     let choose = |_: &ControllerFixture, controller: Controller<ConfigMap>| {
-        controller.stale_policy(StalePolicy::only(20 * SECOND, safe))
+        controller.stale_policy(StalePolicy::pause_except(20 * SECOND, safe))
     };
     let (fixture, controller, log) = start_gated_controller(choose).await?;
     fixture.network.cut();

@@ -270,7 +270,7 @@ async fn act_starts_despite_failed_owned_cache() -> Result<(), TestError> {
     fixture.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(500));
     let (log, running) = (EventLog::default(), Arc::default());
     let _controller = start_slow_controller(&fixture, &log, &running, |controller| {
-        controller.owns::<Service>(Scope::all()).stale_policy(StalePolicy::act())
+        controller.owns::<Service>(Scope::all()).stale_policy(StalePolicy::never_pause())
     })?;
     advance(5 * SECOND).await;
     let times = log.times("begins a");
@@ -288,8 +288,9 @@ async fn act_waits_for_reconciled_objects() -> Result<(), TestError> {
     let fixture = fixture_with_config_maps(&["a"]).await?;
     fixture.server.faults().respond(RequestRule::any().resource("configmaps"), InjectedResponse::code(500));
     let (log, running) = (EventLog::default(), Arc::default());
-    let _controller =
-        start_slow_controller(&fixture, &log, &running, |controller| controller.stale_policy(StalePolicy::act()))?;
+    let _controller = start_slow_controller(&fixture, &log, &running, |controller| {
+        controller.stale_policy(StalePolicy::never_pause())
+    })?;
     advance(120 * SECOND).await;
     let prefix = "a source is unavailable, and the first reconciles wait for its cache: configmaps in all";
     assert!(log.all().len() == 1 && log.all()[0].starts_with(prefix), "{:?}", log.all());
@@ -304,7 +305,7 @@ async fn failed_owned_cache_limits_reconciled_keys() -> Result<(), TestError> {
     let fixture = fixture_with_config_maps(&["safe", "unsafe"]).await?;
     fixture.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(500));
     let (log, running) = (EventLog::default(), Arc::default());
-    let policy = StalePolicy::only(10 * SECOND, |key| key.name() == "safe");
+    let policy = StalePolicy::pause_except(10 * SECOND, |key| key.name() == "safe");
     let controller = start_slow_controller(&fixture, &log, &running, |controller| {
         controller.owns::<Service>(Scope::all()).stale_policy(policy)
     })?;

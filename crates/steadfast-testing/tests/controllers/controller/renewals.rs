@@ -17,7 +17,7 @@ fn run_by_key(
     controller: Controller<ConfigMap>,
 ) -> Result<RunningController, steadfast_controller::RunError> {
     let reconciled = log.clone();
-    controller.stale_policy(StalePolicy::wait(10 * SECOND)).run_by_key(
+    controller.stale_policy(StalePolicy::pause_after(10 * SECOND)).run_by_key(
         move |key: ObjectKey, _: Arc<()>| {
             reconciled.record(key.name());
             async { Ok::<_, Failure>(Action::await_change()) }
