@@ -62,6 +62,8 @@ struct Relatives {
     deleted: VecDeque<String>,
     /// UIDs of objects that are missing in the printed tree and in the history, because an owner was not known yet.
     undecided: HashSet<String>,
+    /// UIDs of the `EndpointSlice`s and Services of relatives that have a line.
+    shown_services: HashSet<String>,
     /// Lines of objects with an unknown owner at any level, with the UIDs of the objects, in order of arrival.
     waiting: VecDeque<(String, String)>,
     /// Number of resources whose existing objects are not all known.
@@ -118,6 +120,7 @@ impl Related {
         let mut relatives = self.0.lock();
         relatives.awaits_history = false;
         relatives.undecided.retain(|uid| !past.related_uids.contains(uid));
+        relatives.shown_services.extend(past.related_uids.iter().cloned());
     }
 
     /// Waits until the tree was printed.
@@ -158,7 +161,7 @@ impl Related {
             node::event_subject(object).is_some_and(|uid| relatives.is_subject(uid))
         } else {
             let Some(node) = TreeNode::of(resource, object, state) else { return Admission::Unrelated };
-            let uid = node.uid.clone();
+            let (uid, has_targets) = (node.uid.clone(), !node.targets.is_empty());
             let has_new_owner = relatives.insert(node);
             // No line is printed before the tree, which shows each related object.
             if !relatives.is_printed() && !is_deleted {
@@ -170,6 +173,11 @@ impl Related {
             } else if is_related {
                 // A known object is checked too, because an update can add an owner.
                 let mut released = if has_new_owner { relatives.release_undecided(&uid) } else { Vec::new() };
+                // The slice of a pod may arrive before the pod, and then has no line. The same holds for its Service.
+                if has_new_owner || has_targets {
+                    relatives.shown_services.insert(uid);
+                    released.extend(relatives.release_services());
+                }
                 released.extend(relatives.release_waiting());
                 return Admission::Related(released);
             } else if relatives.has_unknown_owner(&uid, MAX_DEPTH) {
@@ -254,6 +262,7 @@ impl Relatives {
         self.nodes.remove(uid);
         self.root_uids.remove(uid);
         self.undecided.remove(uid);
+        self.shown_services.remove(uid);
         if is_related {
             self.deleted.push_back(uid.to_owned());
             if self.deleted.len() > MAX_DELETED {
@@ -267,6 +276,7 @@ impl Relatives {
             self.tree().into_iter().for_each(print);
             let is_undecided = |uid: &&String| !self.is_related(uid) && self.has_unknown_owner(uid, MAX_DEPTH);
             self.undecided = self.nodes.keys().filter(is_undecided).cloned().collect();
+            self.shown_services = self.services().into_iter().map(|node| node.uid.clone()).collect();
             self.printed.send_replace(true);
         }
     }
@@ -313,6 +323,27 @@ impl Relatives {
         let serves = |node: &TreeNode| node.targets.iter().any(|target| self.is_below_root(target, MAX_DEPTH));
         let is_slice_of_service = |slice: &TreeNode| slice.owners.iter().any(|owner| owner == uid) && serves(slice);
         serves(node) || (node.resource == "services" && self.nodes.values().any(is_slice_of_service))
+    }
+
+    /// Returns the `EndpointSlice`s with pods below a root, and the Services of these slices.
+    fn services(&self) -> Vec<&TreeNode> {
+        let has_relatives = |node: &TreeNode| node.targets.iter().any(|target| self.is_below_root(target, MAX_DEPTH));
+        let mut services: Vec<&TreeNode> = self.nodes.values().filter(|node| has_relatives(node)).collect();
+        let owners: HashSet<&String> = services.iter().flat_map(|slice| &slice.owners).collect();
+        let owners = owners.into_iter().filter_map(|owner| self.nodes.get(owner));
+        services.extend(owners.filter(|owner| owner.resource == "services"));
+        services
+    }
+
+    /// Returns the lines of `EndpointSlice`s and Services that became related and have no line yet.
+    fn release_services(&mut self) -> Vec<String> {
+        let mut released = self.services();
+        released.retain(|node| !self.shown_services.contains(&node.uid));
+        released.sort_by_key(|node| node.sort_key());
+        let (uids, lines): (Vec<_>, Vec<_>) =
+            released.into_iter().map(|node| (node.uid.clone(), node.line().trim_end().to_owned())).unzip();
+        self.shown_services.extend(uids);
+        lines
     }
 
     fn is_subject(&self, uid: &str) -> bool {
@@ -492,6 +523,44 @@ mod tests {
         assert_eq!(admission, Admission::Related(expected));
         let admission = add(&related, "replicasets.apps", &object("web-2", Some("web")));
         assert_eq!(admission, Admission::Related(Vec::new()), "each object is shown once");
+    }
+
+    #[test]
+    fn slice_before_its_pod_is_released() {
+        let related = related();
+        add(&related, "deployments.apps", &object("web", None));
+        tree(&related);
+        let slice = |name: &str, pods: &[&str]| {
+            let targets: Vec<Value> =
+                pods.iter().map(|pod| json!({"targetRef": {"uid": format!("u-{pod}")}})).collect();
+            let mut slice = object(name, Some("front"));
+            slice["endpoints"] = json!(targets);
+            slice
+        };
+        let slices = "endpointslices.discovery.k8s.io";
+        assert_eq!(add(&related, "services", &object("front", None)), Admission::Unrelated);
+        assert_eq!(add(&related, slices, &slice("front-x", &["web-1"])), Admission::Unrelated);
+        let admission = add(&related, "pods", &object("web-1", Some("web")));
+        let expected = ["✓ endpointslices.discovery.k8s.io shop/front-x state", "· services shop/front state"];
+        assert_eq!(admission, Admission::Related(expected.map(str::to_owned).to_vec()));
+        // Each object is released once.
+        assert_eq!(add(&related, "pods", &object("web-2", Some("web"))), Admission::Related(Vec::new()));
+        assert_eq!(add(&related, slices, &slice("front-y", &["web-2"])), Admission::Related(Vec::new()));
+    }
+
+    #[test]
+    fn service_is_released_by_its_slice() {
+        let related = related();
+        add(&related, "deployments.apps", &object("web", None));
+        add(&related, "pods", &object("web-1", Some("web")));
+        add(&related, "services", &object("front", None));
+        let mut slice = object("front-x", Some("front"));
+        add(&related, "endpointslices.discovery.k8s.io", &slice);
+        assert_eq!(tree(&related).len(), 2);
+        slice["endpoints"] = json!([{"targetRef": {"uid": "u-web-1"}}]);
+        // The caller prints the line of the slice itself.
+        let admission = add(&related, "endpointslices.discovery.k8s.io", &slice);
+        assert_eq!(admission, Admission::Related(vec!["· services shop/front state".to_owned()]));
     }
 
     #[test]
