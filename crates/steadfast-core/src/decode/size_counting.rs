@@ -15,7 +15,6 @@
 //! Other allocations of a type (another kind of map, shared strings, a `Box`) are not counted, nor is the overhead of
 //! the allocator.
 
-use std::any::type_name;
 use std::cell::Cell;
 use std::fmt;
 use std::mem::size_of;
@@ -29,7 +28,7 @@ use crate::footprint::{sequence, tree};
 pub(super) struct SizeCounting<'h, T> {
     inner: T,
     counter: &'h ByteCount<'h>,
-    string_use: StringUse,
+    value_use: ValueUse,
 }
 
 /// Counter of the memory so far.
@@ -41,21 +40,18 @@ pub(super) struct ByteCount<'t> {
     lengths: Option<Lengths<'t>>,
 }
 
-/// Use of a string.
+/// Use of the requested value, mostly of a string.
 #[derive(Clone, Copy, PartialEq)]
-enum StringUse {
+enum ValueUse {
     Kept,
+    /// The input decides about the type. A string is kept. The elements of a sequence are buffered until their type is
+    /// known, or are appended one by one to a collection without a type.
+    Any,
     /// The string is parsed: a time, a number, bytes in base64.
     Read,
     /// The string is the name of a field.
     Name,
 }
-
-/// Name by which a value requests its verbatim JSON text (`RawValue`). The deserializer skips such a value.
-const RAW: &str = "$serde_json::private::RawValue";
-
-/// Type name of the buffer for flattened fields, until their types are known (`serde::private::de::Content`).
-const BUFFER: &str = "::Content";
 
 /// Maximum number of elements that is reported in advance.
 const MAX_REPORTED_ELEMENTS: usize = 4096;
@@ -108,20 +104,20 @@ impl<'t> ByteCount<'t> {
 impl<'h, T> SizeCounting<'h, T> {
     /// Creates a wrapper that adds to `counter`.
     pub(super) fn new(inner: T, counter: &'h ByteCount<'h>) -> Self {
-        Self { inner, counter, string_use: StringUse::Kept }
+        Self { inner, counter, value_use: ValueUse::Kept }
     }
 
     #[inline]
     fn of<U>(&self, inner: U) -> SizeCounting<'h, U> {
-        SizeCounting { inner, counter: self.counter, string_use: self.string_use }
+        SizeCounting { inner, counter: self.counter, value_use: self.value_use }
     }
 
     #[inline]
     fn text(&self, text: &str) {
-        self.counter.add(match self.string_use {
-            StringUse::Kept => text.len(),
-            StringUse::Read if text.len() > MAX_SCALAR_LENGTH => text.len() / 4 * 3,
-            StringUse::Read | StringUse::Name => 0,
+        self.counter.add(match self.value_use {
+            ValueUse::Kept | ValueUse::Any => text.len(),
+            ValueUse::Read if text.len() > MAX_SCALAR_LENGTH => text.len() / 4 * 3,
+            ValueUse::Read | ValueUse::Name => 0,
         });
     }
 }
@@ -130,7 +126,7 @@ macro_rules! deserialize {
     ($($method:ident: $kept:ident,)*) => {$(
         #[inline]
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
-            self.inner.$method(SizeCounting { inner: visitor, counter: self.counter, string_use: StringUse::$kept })
+            self.inner.$method(SizeCounting { inner: visitor, counter: self.counter, value_use: ValueUse::$kept })
         }
     )*};
 }
@@ -139,7 +135,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for SizeCounting<'_, D> {
     type Error = D::Error;
 
     deserialize! {
-        deserialize_any: Kept,
+        deserialize_any: Any,
         deserialize_bool: Read,
         deserialize_i8: Read,
         deserialize_i16: Read,
@@ -171,7 +167,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for SizeCounting<'_, D> {
         self.inner.deserialize_ignored_any(SizeCounting {
             inner: visitor,
             counter: self.counter,
-            string_use: StringUse::Name,
+            value_use: ValueUse::Name,
         })
     }
 
@@ -179,26 +175,21 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for SizeCounting<'_, D> {
     fn deserialize_unit_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, D::Error> {
         self.inner.deserialize_unit_struct(
             name,
-            SizeCounting { inner: visitor, counter: self.counter, string_use: StringUse::Read },
+            SizeCounting { inner: visitor, counter: self.counter, value_use: ValueUse::Read },
         )
     }
 
     #[inline]
     fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, D::Error> {
-        if name == RAW {
-            self.counter.skip();
-        }
-        self.inner.deserialize_newtype_struct(
-            name,
-            SizeCounting { inner: visitor, counter: self.counter, string_use: StringUse::Kept },
-        )
+        let visitor = SizeCounting { inner: visitor, counter: self.counter, value_use: ValueUse::Kept };
+        self.inner.deserialize_newtype_struct(name, Newtype(visitor))
     }
 
     #[inline]
     fn deserialize_tuple<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, D::Error> {
         self.inner.deserialize_tuple(
             len,
-            Inline(SizeCounting { inner: visitor, counter: self.counter, string_use: StringUse::Kept }),
+            Inline(SizeCounting { inner: visitor, counter: self.counter, value_use: ValueUse::Kept }),
         )
     }
 
@@ -209,7 +200,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for SizeCounting<'_, D> {
         len: usize,
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        let visitor = Inline(SizeCounting { inner: visitor, counter: self.counter, string_use: StringUse::Kept });
+        let visitor = Inline(SizeCounting { inner: visitor, counter: self.counter, value_use: ValueUse::Kept });
         self.inner.deserialize_tuple_struct(name, len, visitor)
     }
 
@@ -220,7 +211,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for SizeCounting<'_, D> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        let visitor = Inline(SizeCounting { inner: visitor, counter: self.counter, string_use: StringUse::Kept });
+        let visitor = Inline(SizeCounting { inner: visitor, counter: self.counter, value_use: ValueUse::Kept });
         self.inner.deserialize_struct(name, fields, visitor)
     }
 
@@ -231,7 +222,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for SizeCounting<'_, D> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        let visitor = Inline(SizeCounting { inner: visitor, counter: self.counter, string_use: StringUse::Kept });
+        let visitor = Inline(SizeCounting { inner: visitor, counter: self.counter, value_use: ValueUse::Kept });
         self.inner.deserialize_enum(name, variants, visitor)
     }
 
@@ -335,10 +326,8 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for SizeCounting<'_, V> {
     fn visit_seq<A: SeqAccess<'de>>(self, elements: A) -> Result<V::Value, A::Error> {
         let mut stats = ElementStats::default();
         let (counter, elements) = (self.counter, self.of(elements));
-        let value = counter.sequence(|array| {
-            let is_buffer = type_name::<V::Value>().contains(BUFFER);
-            self.inner.visit_seq(CountedElements { inner: elements, array, is_buffer, stats: &mut stats })
-        })?;
+        let value = counter
+            .sequence(|array| self.inner.visit_seq(CountedElements { inner: elements, array, stats: &mut stats }))?;
         counter.add(sequence(stats.count, stats.size, stats.hint.get()));
         Ok(value)
     }
@@ -356,6 +345,36 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for SizeCounting<'_, V> {
     fn visit_enum<A: EnumAccess<'de>>(self, variant: A) -> Result<V::Value, A::Error> {
         let variant = self.of(variant);
         self.inner.visit_enum(variant)
+    }
+}
+
+/// Wrapper for the visitor of a newtype struct. A deserializer passes the inner value to `visit_newtype_struct`, or a
+/// sequence of one element.
+///
+/// Only the verbatim text of a value (`RawValue`) arrives as a map. The deserializer then skips the arrays in the text.
+struct Newtype<T>(T);
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Newtype<SizeCounting<'_, V>> {
+    type Value = V::Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.expecting(formatter)
+    }
+
+    #[inline]
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
+        self.0.visit_newtype_struct(deserializer)
+    }
+
+    #[inline]
+    fn visit_seq<A: SeqAccess<'de>>(self, elements: A) -> Result<V::Value, A::Error> {
+        self.0.visit_seq(elements)
+    }
+
+    #[inline]
+    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<V::Value, A::Error> {
+        self.0.counter.skip();
+        self.0.visit_map(entries)
     }
 }
 
@@ -473,9 +492,6 @@ struct CountedElements<'h, 'c, A> {
     inner: SizeCounting<'h, A>,
     /// Number of the sequence in the text.
     array: Option<usize>,
-    /// Set for elements that serde buffers until their type is known. The final collection grows while serde fills it
-    /// from the buffer.
-    is_buffer: bool,
     stats: &'c mut ElementStats,
 }
 
@@ -495,7 +511,8 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for CountedElements<'_, '_, A> {
 
     #[inline]
     fn size_hint(&self) -> Option<usize> {
-        if self.is_buffer {
+        // The collection that a buffer is read into grows, so its capacity does not follow from the length.
+        if self.inner.value_use == ValueUse::Any {
             return None;
         }
         // The number comes from the server, and some types allocate for as many elements as reported.
@@ -562,7 +579,7 @@ impl<'de, 'h, A: EnumAccess<'de>> EnumAccess<'de> for SizeCounting<'h, A> {
     #[inline]
     fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self::Variant), A::Error> {
         let counter = self.counter;
-        let seed = SizeCounting { inner: seed, counter, string_use: StringUse::Name };
+        let seed = SizeCounting { inner: seed, counter, value_use: ValueUse::Name };
         let (value, variant) = self.inner.variant_seed(seed)?;
         Ok((value, SizeCounting::new(variant, counter)))
     }
@@ -596,5 +613,24 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for SizeCounting<'_, A> {
     ) -> Result<V::Value, A::Error> {
         let visitor = Inline(self.of(visitor));
         self.inner.struct_variant(fields, visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::marker::PhantomData;
+
+    use serde_json::value::RawValue;
+
+    use super::*;
+
+    #[test]
+    fn arrays_in_verbatim_text_are_skipped() {
+        let text = format!("[{:?}, [1, 2, 3]]", vec![0; 100]);
+        let counter = ByteCount::of_json(text.as_bytes());
+        let seed = SizeCounting::new(PhantomData::<(Box<RawValue>, Vec<u64>)>, &counter);
+        let (_, numbers) = seed.deserialize(&mut serde_json::Deserializer::from_str(&text)).expect("a pair");
+        assert!(numbers.capacity() < 100, "the length is that of the array in the text: {}", numbers.capacity());
+        assert_eq!(counter.bytes(), size_of::<u64>() * numbers.capacity());
     }
 }
