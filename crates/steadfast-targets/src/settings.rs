@@ -26,7 +26,8 @@ pub struct MirrorSettings {
     pub allow_empty: bool,
     /// Makes the mirror add and change entries only, without removals. Defaults to false.
     pub upsert_only: bool,
-    /// Permission to write to the target. Always open by default, for a process without replicas.
+    /// Permission to write to the target. Always open by default, for a process without replicas. Replicas also set
+    /// [`DesiredState::term`](crate::DesiredState::term).
     pub gate: TermGate,
     /// Name of this process in the ownership record of the target ([`Target::claim`](crate::Target::claim)). A second
     /// process with another name and the same mark removes nothing. Replicas share one name. Defaults to the ID that
