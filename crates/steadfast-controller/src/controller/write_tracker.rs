@@ -2,7 +2,7 @@
 //!
 //! A cache may lack writes of the previous reconcile, because the watch lags behind the response. A cache may also lack
 //! the change that triggered the reconcile, because two watches of one resource progress independently. With
-//! [`StalePolicy::wait`], a reconcile waits without a limit for the declared caches that reconciles read. Any other
+//! [`StalePolicy::pause_after`], a reconcile waits without a limit for the declared caches that reconciles read. Any other
 //! cache of the factory delays a reconcile until the cache has been in doubt for more than 30 s.
 //!
 //! Reconciles of keys that another process handled before must also see the writes of that process. When this process
@@ -44,7 +44,7 @@ struct Inner {
     diagnostics: Diagnostics,
     counters: Arc<Counters>,
     lifecycle: Lifecycle,
-    /// Caches that delay reconciles even while in doubt. Empty unless the policy is [`StalePolicy::wait`].
+    /// Caches that delay reconciles even while in doubt. Empty unless the policy is [`StalePolicy::pause_after`].
     read_caches: Mutex<Vec<Arc<dyn CacheHandle>>>,
     /// Declared caches, each with the limit of its delay while it lacks writes of other processes.
     declared: Mutex<Vec<(DeclaredCache, StartupLimit)>>,
