@@ -48,8 +48,9 @@ pub struct EtcdValue(pub String);
 
 impl EntryValue for EtcdValue {}
 
-/// Bounds of one transaction. The size counts bytes of JSON. The defaults of etcd are 128 operations and 1.5 MiB.
-const TRANSACTION_LIMITS: BatchLimits = BatchLimits { count: 128, bytes: 768 * 1024 };
+/// Bounds of one transaction. The size counts bytes of JSON. The defaults of etcd are 128 operations and 1.5 MiB. etcd
+/// limits the number of conditions too, and a replica adds one for its term.
+const TRANSACTION_LIMITS: BatchLimits = BatchLimits { count: 127, bytes: 768 * 1024 };
 
 /// Upper bound of a key with its value: etcd's request limit of 1.5 MiB minus 4 KiB for the surrounding transaction.
 const MAX_ENTRY_BYTES: usize = 1536 * 1024 - 4096;

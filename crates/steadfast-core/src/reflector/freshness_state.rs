@@ -17,7 +17,8 @@ use crate::version::ResourceVersion;
 const UNPROVEN: &str = "no proof of freshness within two periods";
 
 impl Reflector {
-    /// Advances to `version`, which is a proof of freshness (C10).
+    /// Advances to `version`. This is a proof of freshness, unless a stream broke and no proof has arrived since (C10):
+    /// the record may belong to a backlog that has accumulated since the break, or to a replica that lags.
     pub(super) fn advance_to(&mut self, now: Instant, version: ResourceVersion) {
         self.cache.advance(now, version);
         if let Phase::Watching(watch) = &mut self.phase {
@@ -29,7 +30,18 @@ impl Reflector {
             self.end_polling();
             self.set_stream_open(now);
         }
-        self.record_proof(now, now);
+        if self.probe.is_unproven_since_break(&self.cache) {
+            self.record_progress(now);
+        } else {
+            self.record_proof(now, now);
+        }
+    }
+
+    /// Records that the server works: it has delivered a change, or a proof. Resets the backoff for failures (R6).
+    fn record_progress(&mut self, now: Instant) {
+        self.delta_policy.decay(now);
+        self.backoffs.failures.reset();
+        self.cache.evidence.attempts = self.backoffs.attempts();
     }
 
     /// Records a proof that the cache has all changes up to `proven_at`. The proof also resets the backoff for failures
@@ -38,10 +50,8 @@ impl Reflector {
         // Proofs may arrive out of order. The newest state counts.
         let proven_at = self.cache.evidence.proven.map_or(proven_at, |earlier| earlier.max(proven_at));
         self.cache.evidence.proven = Some(proven_at);
-        self.delta_policy.decay(now);
+        self.record_progress(now);
         self.cache.evidence.max_fresh_age = self.cache.bookmark_interval.period() * 2;
-        self.backoffs.failures.reset();
-        self.cache.evidence.attempts = self.backoffs.attempts();
         self.probe.proven(proven_at, &self.cache.bookmark_interval, &mut self.requester);
         // A proof alone does not end `Resuming`: without an open stream, later changes would be
         // missed.

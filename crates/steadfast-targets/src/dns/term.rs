@@ -47,7 +47,8 @@ impl Zone {
         };
         let recorded = records.iter().find_map(read_term);
         match recorded {
-            Some((recorded, since)) if recorded == term => {
+            // An expired record could be replaced by an earlier leader, so it is renewed before.
+            Some((recorded, since)) if recorded == term && now.saturating_sub(since) < OWNER_EXPIRES_SECS / 2 => {
                 self.state().term = Some(text(term, since));
                 return Ok(true);
             }
