@@ -13,6 +13,9 @@ use crate::version::ResourceVersion;
 /// Number of intervals that determine the period.
 const INTERVAL_COUNT: usize = 3;
 
+/// Minimum time between two bookmarks that count as an interval. Servers send them several seconds apart.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Number of periods between two lists, if only a list is a proof (R2).
 pub(super) const PERIODS_BETWEEN_LISTS: u32 = 5;
 
@@ -71,6 +74,11 @@ impl BookmarkInterval {
         self.record_any_bookmark();
         if let Some((at, last_bookmark)) = &self.last_bookmark {
             if !version.is_newer_than(last_bookmark) {
+                return;
+            }
+            // Bookmarks of a backlog arrive together, for example after a freeze of the process.
+            if now.since(*at) < MIN_INTERVAL {
+                self.last_bookmark = Some((now, version.clone()));
                 return;
             }
             self.intervals.rotate_left(1);
@@ -207,5 +215,15 @@ mod tests {
         bookmark_interval.bookmark(Instant::ZERO, &ResourceVersion::from("1"));
         assert_eq!(bookmark_interval.period(), SECOND * 60, "a bookmark shortens the period");
         assert!(!bookmark_interval.is_without_bookmarks());
+    }
+
+    #[test]
+    fn bookmarks_of_a_backlog_keep_the_period() {
+        let mut interval = BookmarkInterval::new(&ReflectorSettings::default());
+        let period = interval.period();
+        for version in 1..9 {
+            interval.bookmark(Instant::ZERO + period, &ResourceVersion::from(version.to_string().as_str()));
+        }
+        assert_eq!(interval.period(), period);
     }
 }

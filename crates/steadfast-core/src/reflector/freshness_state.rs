@@ -32,6 +32,7 @@ impl Reflector {
         }
         if self.probe.is_unproven_since_break(&self.cache) {
             self.record_progress(now);
+            self.probe.stream_advanced(now, &self.cache);
         } else {
             self.record_proof(now, now);
         }

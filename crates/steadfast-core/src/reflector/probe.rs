@@ -11,9 +11,9 @@
 //! to P. Our own stream has not confirmed P at this time. The later events of our own stream are processed even if they
 //! are below P, and the stream resumes from its own version.
 //!
-//! While a caller waits, the short watch lasts one second instead of four. Its end without an event is a proof as well,
-//! if the watch was open for at least half of that time. The server sends pending events as soon as a watch is open.
-//! Any other end neither proves nor disproves freshness, and a watch of four seconds follows.
+//! While a caller waits, or after a stream broke, the short watch lasts one second instead of four. Its end without an
+//! event is a proof as well, if the watch was open for at least half of that time. The server sends pending events as
+//! soon as a watch is open. Any other end neither proves nor disproves freshness, and a watch of four seconds follows.
 //!
 //! The response may belong to another informer's probe, sent before this informer requested a proof. The response
 //! therefore proves the state at the time at which the probe was sent. It does not indicate another history to an
@@ -62,8 +62,8 @@ enum State {
         held: ResourceVersion,
         /// Time at which this version was reached.
         since: Instant,
-        /// True if a caller waits for the proof.
-        is_awaited: bool,
+        /// True if a caller waits for the proof, or a stream broke.
+        is_urgent: bool,
         deadline: Instant,
     },
     /// A short watch, which must show all changes up to the probe's version.
@@ -185,6 +185,8 @@ impl Probe {
     /// Sends the probe.
     fn seek_proof(&mut self, now: Instant, cache: &CacheState, requester: &mut Requester, effects: &mut Effects) {
         let reasons = self.schedule.start(now);
+        // The cache is in doubt after a break, so the first short watch is brief.
+        let is_urgent = reasons.is_awaited || self.is_unproven_since_break(cache);
         let period = cache.bookmark_interval.period();
         let Some(held) = cache.reached_version().cloned().filter(ResourceVersion::is_ordered) else {
             effects.push(Effect::CompareWithList);
@@ -199,7 +201,7 @@ impl Probe {
         let lagging_target =
             self.lagging_target.take().filter(|target| !reasons.is_requested && now.since(target.sent) < period);
         if let Some(target) = lagging_target {
-            return self.prove(now, target, reasons.is_awaited, cache, requester, effects);
+            return self.prove(now, target, is_urgent, cache, requester, effects);
         }
         let since = match self.schedule.broken_at() {
             // A probe from before this request does not help a caller that waits for a write.
@@ -211,8 +213,8 @@ impl Probe {
         };
         let id = requester.next_id();
         let deadline = now + cache.settings.probe_deadline;
-        let (since_held, is_awaited) = (cache.reached_at, reasons.is_awaited);
-        self.state = State::Probing { id, held, since: since_held, is_awaited, deadline };
+        let since_held = cache.reached_at;
+        self.state = State::Probing { id, held, since: since_held, is_urgent, deadline };
         effects.send(id, Request::Probe { since });
     }
 
@@ -227,8 +229,8 @@ impl Probe {
         requester: &mut Requester,
     ) -> Effects {
         let mut effects = Effects::default();
-        let State::Probing { id: probing, held, since, is_awaited, .. } = &self.state else { return effects };
-        let is_awaited = *is_awaited;
+        let State::Probing { id: probing, held, since, is_urgent, .. } = &self.state else { return effects };
+        let is_urgent = *is_urgent;
         if *probing != id {
             return effects;
         }
@@ -247,7 +249,7 @@ impl Probe {
             effects.push(Effect::LeaveWatch);
             effects.push(Effect::HistoryChanged(version));
         } else {
-            self.prove(now, ProbeTarget { version, sent }, is_awaited, cache, requester, &mut effects);
+            self.prove(now, ProbeTarget { version, sent }, is_urgent, cache, requester, &mut effects);
         }
         effects
     }
@@ -257,7 +259,7 @@ impl Probe {
         &mut self,
         now: Instant,
         target: ProbeTarget,
-        is_awaited: bool,
+        is_urgent: bool,
         cache: &CacheState,
         requester: &mut Requester,
         effects: &mut Effects,
@@ -265,16 +267,16 @@ impl Probe {
         if cache.has_shown(&target.version) {
             effects.push(Effect::ProofFound(target.sent));
         } else {
-            self.open_short_watch(now, target, is_awaited, cache, requester, effects);
+            self.open_short_watch(now, target, is_urgent, cache, requester, effects);
         }
     }
 
-    /// Opens the short watch, a brief one if a caller waits (`is_awaited`) and its end is a proof.
+    /// Opens the short watch, a brief one if it is urgent (`is_urgent`) and its end is a proof.
     fn open_short_watch(
         &mut self,
         now: Instant,
         target: ProbeTarget,
-        is_awaited: bool,
+        is_urgent: bool,
         cache: &CacheState,
         requester: &mut Requester,
         effects: &mut Effects,
@@ -287,7 +289,7 @@ impl Probe {
         let id = requester.next_id();
         let (method, deadline) = (self.method, now + cache.settings.short_watch_deadline);
         // A brief watch rarely receives a bookmark, so its regular end itself must be a proof.
-        let is_brief = is_awaited && self.is_end_a_proof(cache);
+        let is_brief = is_urgent && self.is_end_a_proof(cache);
         let seconds = if is_brief { BRIEF_WATCH_SECONDS } else { SHORT_WATCH_SECONDS };
         effects.send(id, Request::ShortWatch { from, target: target.version.clone(), method, seconds });
         self.state = State::ShortWatching { watch: ShortWatch::new(id, target, is_brief), deadline };
@@ -336,7 +338,7 @@ impl Probe {
         };
         if result.newest_event.is_some_and(|newest_event| cache.is_new_version(&newest_event)) {
             self.handle_missing_proof("another watch has delivered events that this watch has not", cache, effects);
-        } else if !result.reached_target {
+        } else if !result.reached_target && !cache.has_shown(&result.target.version) {
             self.handle_missing_proof(
                 "no proof of freshness: a short watch did not deliver all changes",
                 cache,
@@ -348,6 +350,15 @@ impl Probe {
                 effects.push(Effect::ShortWatchReached(result.target.version));
             }
             effects.push(Effect::ProofFound(result.target.sent));
+        }
+    }
+
+    /// Ends a short watch whose target our own watch has reached.
+    pub(super) fn stream_advanced(&mut self, now: Instant, cache: &CacheState) {
+        if let State::ShortWatching { watch, deadline } = &mut self.state
+            && cache.has_shown(&watch.target.version)
+        {
+            *deadline = now;
         }
     }
 
@@ -430,7 +441,7 @@ impl Probe {
                 if watch.id == id && self.method != ProbeMethod::Unknown && is_rejection(failure) =>
             {
                 // The server rejected this form. The working form, if any, is remembered as long as it leads to proofs.
-                let (target, is_awaited) = (watch.target.clone(), watch.is_brief);
+                let (target, is_urgent) = (watch.target.clone(), watch.is_brief);
                 self.method = match self.method {
                     ProbeMethod::Streamed => {
                         effects.push(Effect::StreamsRejected);
@@ -439,7 +450,7 @@ impl Probe {
                     ProbeMethod::Listed | ProbeMethod::Unknown => ProbeMethod::Unknown,
                 };
                 self.state = State::Quiet;
-                self.open_short_watch(now, target, is_awaited, cache, requester, &mut effects);
+                self.open_short_watch(now, target, is_urgent, cache, requester, &mut effects);
             }
             State::ShortWatching { watch, .. } if watch.id == id && may_lag(now, failure, cache) => {
                 // The responding replica may only lag. The next request checks the same target without another probe

@@ -41,8 +41,8 @@ pub(super) struct ProofReasons {
 const MIN_REQUEST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum time until a proof is requested after a broken watch is open again. The time is random, so that the first
-/// informer's probe serves the other informers of the resource.
-pub(super) const MAX_PROOF_DELAY: Duration = Duration::from_secs(2);
+/// informer's probe serves the other informers of the resource. Informers whose watches open later send their own.
+pub(super) const MAX_PROOF_DELAY: Duration = Duration::from_millis(500);
 
 impl ProbeSchedule {
     /// Creates a schedule that is due immediately. `period` is the assumed period of a stream.

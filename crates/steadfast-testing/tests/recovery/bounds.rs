@@ -189,7 +189,7 @@ async fn r6_closing_server_is_retried_with_backoff() -> Result<(), TestError> {
     fixture.server.faults().accept_and_close(false);
     fixture.server.create(&config_map("a", "1"))?;
     informer.wait_for_version(&fixture.newest_version(), Duration::from_secs(9)).await?;
-    assert!(informer.freshness().is_fresh());
+    until(Duration::from_secs(1), || informer.freshness().is_fresh()).await?;
     assert_eq!(fixture.lists(), 1);
     Ok(())
 }
@@ -212,6 +212,7 @@ async fn r8_only_undecodable_objects_are_unknown() -> Result<(), TestError> {
 
     set_undecodable(&fixture, "a", true).await?;
     update_and_wait(&fixture, informer, "a", "2").await?;
+    until(Duration::from_secs(1), || informer.freshness().is_fresh()).await?;
     assert_eq!(
         unknown_objects(informer),
         ["default/a", "default/never"],
@@ -225,6 +226,7 @@ async fn r8_only_undecodable_objects_are_unknown() -> Result<(), TestError> {
     set_undecodable(&fixture, "a", false).await?;
     update_and_wait(&fixture, informer, "a", "3").await?;
     until(TIMEOUT, || recording.descriptions("default/a") == ["Added", "Updated"]).await?;
+    until(Duration::from_secs(1), || informer.freshness().is_fresh()).await?;
     assert_eq!(unknown_objects(informer), ["default/never"]);
 
     set_undecodable(&fixture, "a", true).await?;
@@ -234,6 +236,7 @@ async fn r8_only_undecodable_objects_are_unknown() -> Result<(), TestError> {
     }
     informer.wait_for_version(&fixture.newest_version(), TIMEOUT).await?;
     until(TIMEOUT, || recording.descriptions("default/a") == ["Added", "Updated", "Deleted Observed Deleted"]).await?;
+    until(Duration::from_secs(1), || informer.freshness().is_fresh()).await?;
     assert_eq!(recording.descriptions("default/never"), [""; 0], "an object that was never delivered has no deletion");
     assert_eq!(unknown_objects(informer), [""; 0], "a deleted object is not named");
     assert_eq!(fixture.lists(), 1);
