@@ -99,8 +99,9 @@ pub(crate) struct Guard {
     /// Numbers in service after the last decision.
     #[serde(skip)]
     serving_after: BTreeMap<String, usize>,
-    /// Replacements in progress, by group.
-    #[serde(skip)]
+    /// Replacements in progress, by group. Without them, a new leader would count old and new entries as capacity. The
+    /// removal of the old entries would then need approval.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     replaced: BTreeMap<String, PendingReplacement>,
     /// Approved removals, by entry name, with the text of the step.
     #[serde(default)]
@@ -121,7 +122,7 @@ struct PendingApproval {
 
 /// Entries whose removal waits until their replacements are in service. Until the removal, old and new entries are in
 /// service, and the surplus does not count as capacity.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 struct PendingReplacement {
     names: BTreeSet<String>,
     /// Number in service before the replacements were added.
@@ -130,9 +131,12 @@ struct PendingReplacement {
 
 impl PendingReplacement {
     /// Returns the capacity of the group with this `flow`, without the surplus of pending replacements. Forgets
-    /// replacements whose removal is no longer planned.
-    fn capacity(&mut self, flow: &Flow) -> usize {
-        self.names.retain(|name| flow.other_removals.contains_key(name) || flow.deleted.contains_key(name));
+    /// replacements whose removal is no longer planned. The flow lacks the removals of `uncertain` entries, so their
+    /// replacements stay.
+    fn capacity(&mut self, flow: &Flow, uncertain: &BTreeSet<String>) -> usize {
+        self.names.retain(|name| {
+            flow.other_removals.contains_key(name) || flow.deleted.contains_key(name) || uncertain.contains(name)
+        });
         if self.names.is_empty() {
             self.base = 0;
         }
@@ -161,7 +165,8 @@ pub(crate) struct GuardRules {
 impl Guard {
     /// Decides which entries may stop serving at `now`, in seconds since 1970.
     ///
-    /// Entries kept because of an uncertain view are in `uncertain`. Their given and pending approvals stay unchanged.
+    /// Entries kept because of an uncertain view are in `uncertain`. Their given and pending approvals and their
+    /// replacements stay unchanged.
     pub(crate) fn decide(
         &mut self,
         rules: GuardRules,
@@ -178,7 +183,7 @@ impl Guard {
         let mut decisions: BTreeMap<&String, GroupDecision> = BTreeMap::new();
         for (group, flow) in flows {
             let replaced = self.replaced.entry(group.clone()).or_default();
-            let capacity = replaced.capacity(flow);
+            let capacity = replaced.capacity(flow, uncertain);
             let levels = self.levels.entry(group.clone()).or_default();
             record_level(levels, capacity, now, rules.limits.window);
             let highest = levels.first().map_or(capacity, |(_, highest)| *highest);
@@ -214,7 +219,8 @@ impl Guard {
         // record on disk.
         self.serving_after =
             flows.iter().map(|(group, flow)| (group.clone(), decisions[group].serving_after(flow))).collect();
-        self.replaced.retain(|_, replaced| !replaced.names.is_empty());
+        // A group without a flow has no entries in service, so no replacement of the group is pending.
+        self.replaced.retain(|group, replaced| flows.contains_key(group) && !replaced.names.is_empty());
         let mut guard_decision = GuardDecision::default();
         // A pending approval stays while the state of one of its entries is uncertain.
         self.pending_approvals.retain(|_, pending| pending.request.names.iter().any(|name| uncertain.contains(name)));
@@ -232,7 +238,9 @@ impl Guard {
             }
         }
         let replaced = self.replaced.values().flat_map(|replaced| &replaced.names);
-        guard_decision.replaced = replaced.filter(|name| !guard_decision.granted.contains(*name)).cloned().collect();
+        // The plan reports uncertain entries with their own reason.
+        let is_waiting = |name: &&String| !guard_decision.granted.contains(*name) && !uncertain.contains(*name);
+        guard_decision.replaced = replaced.filter(is_waiting).cloned().collect();
         for levels in [&mut self.levels, &mut self.peaks] {
             levels.retain(|_, levels| {
                 levels.retain(|(when, _)| now.abs_diff(*when) < rules.limits.window.as_secs());
@@ -245,7 +253,7 @@ impl Guard {
     /// Returns the state that must survive a restart. Omits groups at their peak, because the next read restores
     /// them.
     pub(crate) fn durable_state(&self) -> Self {
-        let mut durable = Self { serving_after: BTreeMap::new(), replaced: BTreeMap::new(), ..self.clone() };
+        let mut durable = Self { serving_after: BTreeMap::new(), ..self.clone() };
         let serving_after = |group: &String| self.serving_after.get(group).copied().unwrap_or_default();
         for levels in [&mut durable.levels, &mut durable.peaks] {
             levels.retain(|group, levels| levels.first().is_some_and(|(_, highest)| *highest > serving_after(group)));

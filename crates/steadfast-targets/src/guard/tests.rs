@@ -115,6 +115,51 @@ fn replacement_counts_once_it_is_seen() {
     assert_eq!(guard.decide(RULES, &[("g".to_owned(), flow)].into(), &uncertain, 1).granted.len(), 5);
 }
 
+/// Flow of one group in which `starting` entries replace the first `outs` of `serving` entries.
+fn replacement_flow(serving: usize, starting: usize, outs: usize) -> BTreeMap<String, Flow> {
+    let flow = Flow { serving, starting, other_removals: removals(0..outs), ..Flow::default() };
+    [("g".to_owned(), flow)].into()
+}
+
+#[test]
+fn replacement_survives_takeover() {
+    let mut guard = Guard::default();
+    guard.decide(RULES, &replacement_flow(5, 5, 5), &BTreeSet::new(), 0);
+    let exported = serde_json::to_string(&guard.durable_state()).expect("valid JSON");
+    let mut guard: Guard = serde_json::from_str(&exported).expect("a guard");
+    let decision = guard.decide(RULES, &replacement_flow(10, 0, 5), &BTreeSet::new(), 1);
+    assert_eq!((decision.granted.len(), guard.pending_approvals().count()), (5, 0));
+    // The removed entries leave no replacement in the file.
+    guard.decide(RULES, &replacement_flow(5, 0, 0), &BTreeSet::new(), 2);
+    assert_eq!(serde_json::to_string(&guard.durable_state()).ok(), serde_json::to_string(&Guard::default()).ok());
+}
+
+#[test]
+fn replacement_survives_uncertain_pass() {
+    let mut guard = Guard::default();
+    guard.decide(RULES, &replacement_flow(5, 5, 5), &BTreeSet::new(), 0);
+    let decision = guard.decide(RULES, &replacement_flow(10, 0, 0), &name_set(&removals(0..5)), 1);
+    assert_eq!(decision, GuardDecision::default());
+    let decision = guard.decide(RULES, &replacement_flow(10, 0, 5), &BTreeSet::new(), 2);
+    assert_eq!((decision.granted.len(), guard.pending_approvals().count()), (5, 0));
+}
+
+#[test]
+fn replacement_ends_when_entries_are_desired_again() {
+    let mut guard = Guard::default();
+    guard.decide(RULES, &replacement_flow(5, 5, 5), &BTreeSet::new(), 0);
+    guard.decide(RULES, &replacement_flow(10, 0, 0), &BTreeSet::new(), 1);
+    let decision = guard.decide(RULES, &replacement_flow(10, 0, 5), &BTreeSet::new(), 2);
+    assert_eq!((decision.granted.len(), guard.pending_approvals().count()), (0, 1));
+}
+
+#[test]
+fn guard_of_earlier_release_loads() {
+    let text = r#"{"levels":{"g":[[0,5]]},"peaks":{"g":[[0,5]]},"approved":{},"asks":{}}"#;
+    let guard: Guard = serde_json::from_str(text).expect("a guard");
+    assert_eq!(serde_json::to_string(&guard).expect("valid JSON"), text);
+}
+
 #[test]
 fn uncertainty_keeps_pending_and_given_approvals() {
     let mut guard = Guard::default();

@@ -296,19 +296,44 @@ fn flapping_readiness_stays_within_share() {
     assert_eq!(flap(&mut mirror, 22..55, 3), 66);
 }
 
+/// Eight entries of existing objects. The `suffix` of their names is their address.
+fn addressed_entries(suffix: &str) -> DesiredState<Backend> {
+    let mut desired = DesiredState::default();
+    for number in 0..8 {
+        let name = format!("a-{number} {suffix}");
+        desired.origins.insert(name.clone(), origin(0, &number.to_string(), 1));
+        desired.entries.insert(name, Backend { location: 0, weight: 1 });
+    }
+    desired.exists = Some(ExistenceCheck::new(|_| Some(true)));
+    desired
+}
+
+#[test]
+fn moved_addresses_survive_doubt_and_takeover() {
+    let (mut mirror, plan_settings) = (SimulatedMirror::new(), plan_settings(1.0 / 3.0, false));
+    mirror.reconcile(&addressed_entries("old"), &plan_settings);
+    mirror.reconcile(&addressed_entries("new"), &plan_settings);
+    assert_eq!(mirror.serving("a"), 16);
+    let uncertain = DesiredState { doubt: Some(Arc::from("stale")), ..addressed_entries("new") };
+    for _ in 0..2 {
+        let plan = mirror.reconcile(&uncertain, &plan_settings);
+        assert_eq!(plan.skipped.len(), 8);
+        assert!(plan.skipped.values().all(|reason| *reason == SkipReason::Doubt), "{:?}", plan.skipped);
+        // A new leader continues with the exported state of the guard.
+        mirror.record.guard = mirror.record.guard.durable_state();
+    }
+    for _ in 0..3 {
+        let plan = mirror.reconcile(&addressed_entries("new"), &plan_settings);
+        assert!(plan.approvals.is_empty(), "{:?}", plan.approvals);
+    }
+    assert_eq!(mirror.found.own.len(), 8);
+    assert!(mirror.found.own.keys().all(|name| name.ends_with("new")), "{:?}", mirror.found.own);
+}
+
 #[test]
 fn moved_addresses_need_no_approval() {
     let (mut mirror, plan_settings) = (SimulatedMirror::new(), plan_settings(1.0 / 3.0, false));
-    let desired = |suffix: &str| {
-        let mut desired = DesiredState::default();
-        for number in 0..8 {
-            let name = format!("a-{number} {suffix}");
-            desired.origins.insert(name.clone(), origin(0, &number.to_string(), 1));
-            desired.entries.insert(name, Backend { location: 0, weight: 1 });
-        }
-        desired.exists = Some(ExistenceCheck::new(|_| Some(true)));
-        desired
-    };
+    let desired = addressed_entries;
     mirror.reconcile(&desired("old"), &plan_settings);
     for _ in 0..4 {
         let plan = mirror.reconcile(&desired("new"), &plan_settings);
