@@ -92,6 +92,23 @@ impl<V: EntryValue> ClaimResolution<V> {
     }
 }
 
+/// Returns a predicate on names and origins of entries. It returns true if the group of the origin still desires the
+/// entry, or if the origin is uncertain.
+pub(crate) fn is_claimed<V>(desired: &DesiredState<V>) -> impl Fn(&str, &Origin) -> bool {
+    let competing: HashSet<(&str, &str)> =
+        desired.competing.iter().map(|competing| (&*competing.name, &*competing.origin.group)).collect();
+    move |name: &str, origin: &Origin| {
+        let group = origin.group.as_str();
+        let is_primary =
+            desired.entries.contains_key(name) && desired.origins.get(name).map_or("", |origin| &origin.group) == group;
+        // An entry lost by the target still reserves its location while its removal is uncertain.
+        is_primary
+            || competing.contains(&(name, group))
+            || desired.doubt.is_some()
+            || desired.uncertain_origins.about(Some(origin)).is_some()
+    }
+}
+
 /// Returns the group that holds each location.
 ///
 /// A group keeps a location while the group desires the entry, the target contains the entry, or the origin of the
@@ -101,21 +118,10 @@ fn location_holders<V: EntryValue>(
     found: &ActualState<V>,
     record: &MirrorRecord,
 ) -> HashMap<String, String> {
-    let competing: HashSet<(&str, &str)> =
-        desired.competing.iter().map(|competing| (&*competing.name, &*competing.origin.group)).collect();
-    let is_desired = |name: &String, group: &str| {
-        let is_primary =
-            desired.entries.contains_key(name) && desired.origins.get(name).map_or("", |origin| &origin.group) == group;
-        is_primary || competing.contains(&(name.as_str(), group))
-    };
+    let is_claimed = is_claimed(desired);
     let mut location_holders = HashMap::new();
     for (name, EntryRecord { origin, locations, .. }) in record.entries() {
-        // An entry lost by the target still reserves its location while its removal is uncertain.
-        let is_occupied = found.own.contains_key(name)
-            || is_desired(name, &origin.group)
-            || desired.doubt.is_some()
-            || desired.uncertain_origins.about(Some(origin)).is_some();
-        if is_occupied {
+        if found.own.contains_key(name) || is_claimed(name, origin) {
             for location in std::iter::once(name).chain(locations) {
                 location_holders.entry(location.clone()).or_insert_with(|| origin.group.clone());
             }

@@ -12,7 +12,8 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::guard::{ApprovalRequest, Guard, UnknownApproval};
-use crate::mirror_record::{EntryRecord, MirrorRecord};
+use crate::mirror_record::{EntryRecord, MirrorRecord, RecordedHolders};
+use crate::origin::Origin;
 use journal::{Journal, JournalLine};
 
 /// Memory of several mirrors, each under its name. Clones share one memory.
@@ -37,6 +38,8 @@ struct StoredMirror {
     written_guard: Guard,
     /// Entries that this standby would have added, each with the time at which the entry was last desired.
     recent_entries: BTreeMap<String, (EntryRecord, Instant)>,
+    /// True if the last import contained the entries of the leader. Each recorded entry is then current.
+    has_leader_entries: bool,
 }
 
 /// Period for which a standby remembers an entry that is no longer desired and that the leader has not recorded.
@@ -210,7 +213,8 @@ impl MirrorMemory {
     }
 
     /// Replaces the memory by the [export](Self::export) of another replica, and writes the file. Entries that were
-    /// desired here shortly before are kept, because the leader may have added them and crashed. Blocks.
+    /// desired here shortly before are kept, because the leader may have added them and crashed. An entry is not
+    /// kept if another group holds its name or one of its locations. Blocks.
     ///
     /// # Errors
     ///
@@ -231,30 +235,65 @@ impl MirrorMemory {
         }
         for (mirror, (guard, entries)) in &adopted {
             let mut records = self.records();
-            let StoredMirror { record, recent_entries, .. } = records.entry(mirror.clone()).or_default();
+            let StoredMirror { record, recent_entries, has_leader_entries, .. } =
+                records.entry(mirror.clone()).or_default();
             recent_entries.retain(|_, (_, desired)| desired.elapsed() < RECENT_PERIOD);
             record.guard = guard.clone();
             // An export omits its entries if the text would be too long. In this case, the entries known here stay.
-            if !entries.is_empty() {
-                record.retain(|name, _| entries.contains_key(name));
-            }
-            for (name, (entry_record, _)) in recent_entries.iter().filter(|(name, _)| !entries.contains_key(*name)) {
-                record.insert(name, entry_record.clone());
+            *has_leader_entries = !entries.is_empty();
+            if *has_leader_entries {
+                let leader_holders = RecordedHolders::new(entries);
+                record.retain(|name, entry_record| {
+                    // A recorded recent entry keeps its locations. Another recent entry that claimed one of them later
+                    // must not take it over.
+                    let is_recent = recent_entries
+                        .get(name)
+                        .is_some_and(|(recent, _)| recent.origin.group == entry_record.origin.group);
+                    entries.contains_key(name) || (is_recent && leader_holders.permits(name, entry_record))
+                });
             }
             for (name, entry_record) in entries {
                 record.insert(name, entry_record.clone());
+            }
+            // The leader has resolved conflicts in favor of the recorded entries. A recent entry that lost a conflict
+            // must not get the location at the takeover.
+            let mut holders = RecordedHolders::new(record.entries());
+            for (name, (entry_record, _)) in recent_entries.iter().filter(|(name, _)| !entries.contains_key(*name)) {
+                if holders.permits(name, entry_record) {
+                    holders.insert(name, entry_record);
+                    record.insert(name, entry_record.clone());
+                }
             }
         }
         adopted.keys().try_for_each(|mirror| self.flush(mirror))
     }
 
-    /// Remembers for a limited time that a standby wants these entries of `mirror`.
-    pub(crate) fn remember_desired(&self, mirror: &str, desired: impl IntoIterator<Item = (String, EntryRecord)>) {
+    /// Remembers for a limited time that a standby wants these entries of `mirror`. Does not record an entry if a
+    /// recorded entry of another group holds its name or one of its locations.
+    ///
+    /// Without an import of the leader's entries, the record may be outdated. A recorded entry then holds its locations
+    /// only while `is_claimed` returns true for its name and origin.
+    pub(crate) fn remember_desired(
+        &self,
+        mirror: &str,
+        desired: impl IntoIterator<Item = (String, EntryRecord)>,
+        is_claimed: impl Fn(&str, &Origin) -> bool,
+    ) {
         let now = Instant::now();
         let mut records = self.records();
-        let StoredMirror { record, recent_entries, .. } = records.entry(mirror.to_owned()).or_default();
+        let StoredMirror { record, recent_entries, has_leader_entries, .. } =
+            records.entry(mirror.to_owned()).or_default();
+        let is_current = *has_leader_entries;
+        let mut holders = RecordedHolders::new(
+            record.entries().filter(|(name, recorded)| is_current || is_claimed(name, &recorded.origin)),
+        );
         for (name, entry_record) in desired {
-            record.insert(&name, entry_record.clone());
+            if holders.permits(&name, &entry_record) {
+                holders.insert(&name, &entry_record);
+                record.insert(&name, entry_record.clone());
+            }
+            // An entry without a record may get its locations later: the next import decides with the holders of the
+            // leader.
             recent_entries.insert(name, (entry_record, now));
         }
     }

@@ -1,6 +1,6 @@
 //! State of a mirror that survives restarts: the origin of each entry, and the state of the guard.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,35 @@ pub(crate) struct EntryRecord {
     pub(crate) locations: Vec<String>,
     /// The last desired value, as text for people.
     pub(crate) state: String,
+}
+
+/// Origins that hold names and locations, by the entries of a record.
+#[derive(Debug, Default)]
+pub(crate) struct RecordedHolders(HashMap<String, Arc<Origin>>);
+
+impl RecordedHolders {
+    /// Collects the holders of the names and locations of `entries`.
+    pub(crate) fn new<'a>(entries: impl IntoIterator<Item = (&'a String, &'a EntryRecord)>) -> Self {
+        let mut holders = Self::default();
+        for (name, entry_record) in entries {
+            holders.insert(name, entry_record);
+        }
+        holders
+    }
+
+    /// Adds an entry. The entry holds its name, and those of its locations that no other entry holds.
+    pub(crate) fn insert(&mut self, name: &str, entry_record: &EntryRecord) {
+        self.0.insert(name.to_owned(), entry_record.origin.clone());
+        for location in &entry_record.locations {
+            self.0.entry(location.clone()).or_insert_with(|| entry_record.origin.clone());
+        }
+    }
+
+    /// Returns true if no other group holds the name or a location of the entry.
+    pub(crate) fn permits(&self, name: &str, entry_record: &EntryRecord) -> bool {
+        let mut locations = std::iter::once(name).chain(entry_record.locations.iter().map(String::as_str));
+        locations.all(|location| self.0.get(location).is_none_or(|holder| holder.group == entry_record.origin.group))
+    }
 }
 
 /// Recorded state of one mirror.

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::attempts::Attempts;
 use crate::entry::{ActualState, DesiredState, EntryValue, Step, Target};
+use crate::location_claims::is_claimed;
 use crate::mirror_memory::MirrorMemory;
 use crate::mirror_record::EntryRecord;
 use crate::owner::ClaimResult;
@@ -184,7 +185,7 @@ impl<T: Target> MirrorTask<T> {
                     let (origin, locations) = (desired.origins.get(name)?.clone(), value.locations(name));
                     Some((name.clone(), EntryRecord { origin, locations, state: format!("{value:?}") }))
                 });
-                self.memory.remember_desired(&self.name, entry_records);
+                self.memory.remember_desired(&self.name, entry_records, is_claimed(&desired));
             }
             tokio::select! {
                 biased;

@@ -143,7 +143,7 @@ fn replica_adopts_leader_guard_and_origins() {
     leader.update("web", |record| record.insert("a", entry_record("shop")));
     standby.update("web", |record| record.insert("old", entry_record("shop")));
     // The leader may have added the entry and crashed before reporting it.
-    standby.remember_desired("web", [("recent".to_owned(), entry_record("ops"))]);
+    standby.remember_desired("web", [("recent".to_owned(), entry_record("ops"))], |_, _| true);
     standby.import(&leader.export(1 << 20)).expect("a complete export");
     let names =
         |memory: &MirrorMemory| memory.record("web").entries().map(|(name, _)| name.clone()).collect::<Vec<_>>();
@@ -153,4 +153,83 @@ fn replica_adopts_leader_guard_and_origins() {
     standby.import(&leader.export(10)).expect("a complete export");
     assert_eq!(names(&standby), ["a", "recent"]);
     assert!(standby.import("{").is_err() && names(&standby).len() == 2);
+}
+
+fn located_record(group: &str, location: &str) -> EntryRecord {
+    EntryRecord { locations: vec![location.to_owned()], ..entry_record(group) }
+}
+
+fn pairs<const COUNT: usize>(pairs: [(&str, &str); COUNT]) -> Vec<(String, String)> {
+    pairs.map(|(name, group)| (name.to_owned(), group.to_owned())).into()
+}
+
+#[test]
+fn takeover_keeps_holder_of_contested_location() {
+    let (leader, standby) = (MirrorMemory::volatile(), MirrorMemory::volatile());
+    // The leader has reported a conflict for the entry of `g2`, which sorts before that of `g1`.
+    leader.update("m", |record| record.insert("www 2", located_record("g1", "www")));
+    let desired = || {
+        [("www 1", "g2", "www"), ("www 2", "g1", "www"), ("other", "g2", "other")]
+            .map(|(name, group, location)| (name.to_owned(), located_record(group, location)))
+    };
+    standby.remember_desired("m", desired(), |_, _| true);
+    let expected = pairs([("other", "g2"), ("www 2", "g1")]);
+    standby.import(&leader.export(1 << 20)).expect("a complete export");
+    assert_eq!(names(&standby), expected);
+    standby.remember_desired("m", desired(), |_, _| true);
+    assert_eq!(names(&standby), expected);
+    standby.import(&leader.export(1 << 20)).expect("a complete export");
+    assert_eq!(names(&standby), expected);
+}
+
+#[test]
+fn standby_keeps_imported_holder_of_name() {
+    let (leader, standby) = (MirrorMemory::volatile(), MirrorMemory::volatile());
+    leader.update("m", |record| record.insert("key", entry_record("g1")));
+    standby.import(&leader.export(1 << 20)).expect("a complete export");
+    // The target may still contain an entry that its group no longer desires.
+    standby.remember_desired("m", [("key".to_owned(), entry_record("g2"))], |_, _| false);
+    assert_eq!(names(&standby), pairs([("key", "g1")]));
+    // An entry of the same group is updated.
+    let updated = EntryRecord { state: "2".into(), ..entry_record("g1") };
+    standby.remember_desired("m", [("key".to_owned(), updated)], |_, _| false);
+    assert_eq!(standby.record("m").get("key").expect("the entry is recorded").state, "2");
+}
+
+#[test]
+fn unrecorded_name_goes_to_recent_claimant() {
+    let (leader, standby) = (MirrorMemory::volatile(), MirrorMemory::volatile());
+    leader.update("m", |record| record.insert("a", entry_record("g1")));
+    leader.update("m", |record| record.insert("key", entry_record("g1")));
+    standby.import(&leader.export(1 << 20)).expect("a complete export");
+    standby.remember_desired("m", [("key".to_owned(), entry_record("g2"))], |_, _| false);
+    // The leader has removed the entry of `g1`. It may have added that of `g2` and crashed.
+    leader.update("m", |record| record.retain(|name, _| name != "key"));
+    standby.import(&leader.export(1 << 20)).expect("a complete export");
+    assert_eq!(names(&standby), pairs([("a", "g1"), ("key", "g2")]));
+}
+
+#[test]
+fn first_recent_claimant_keeps_location() {
+    let (leader, standby) = (MirrorMemory::volatile(), MirrorMemory::volatile());
+    leader.update("m", |record| record.insert("a", entry_record("g1")));
+    let (first, second) =
+        (("www 2".to_owned(), located_record("g1", "www")), ("www 1".to_owned(), located_record("g2", "www")));
+    standby.remember_desired("m", [first.clone()], |_, _| true);
+    standby.remember_desired("m", [second, first], |_, _| true);
+    standby.import(&leader.export(1 << 20)).expect("a complete export");
+    assert_eq!(names(&standby), pairs([("a", "g1"), ("www 2", "g1")]));
+}
+
+#[test]
+fn standby_without_leader_entries_follows_claims() {
+    let standby = MirrorMemory::volatile();
+    let desired = |group: &str| [("key".to_owned(), entry_record(group))];
+    standby.remember_desired("m", desired("g1"), |_, _| true);
+    // `g1` still desires the name.
+    standby.remember_desired("m", desired("g2"), |name, origin| name == "key" && origin.group == "g1");
+    assert_eq!(names(&standby), pairs([("key", "g1")]));
+    // `g1` has released the name.
+    standby.remember_desired("m", desired("g2"), |_, origin| origin.group == "g2");
+    assert_eq!(names(&standby), pairs([("key", "g2")]));
 }
