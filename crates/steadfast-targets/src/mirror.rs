@@ -11,13 +11,24 @@ use crate::mirror_task::{MirrorTask, MirrorTaskInput};
 use crate::settings::MirrorSettings;
 use crate::status::MirrorStatus;
 
-/// Running mirror. Dropping the handle stops the mirror immediately. The next mirror of this target continues with the
-/// missing steps.
+/// Running mirror. Dropping the handle stops the mirror immediately, and aborts the steps in flight. The next mirror of
+/// this target continues with the missing steps.
 #[derive(Debug)]
 pub struct Mirror<V> {
     input: watch::Sender<MirrorTaskInput<V>>,
     status: watch::Receiver<MirrorStatus<V>>,
-    task: JoinHandle<()>,
+    task: AbortOnDrop,
+}
+
+/// Task that a drop of the handle aborts. A drop of a [`JoinHandle`] would detach the task, and the mirror could still
+/// apply steps next to its successor.
+#[derive(Debug)]
+struct AbortOnDrop(JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl<V: EntryValue> Mirror<V> {
@@ -33,7 +44,7 @@ impl<V: EntryValue> Mirror<V> {
             watch::channel(MirrorTaskInput { desired: None, is_stopped: false, compare_requests: 0 });
         let (status_sender, status) = watch::channel(MirrorStatus::default());
         let mirror_task = MirrorTask::new(name, target, settings, memory, status_sender);
-        let task = tokio::spawn(mirror_task.supervise(input_receiver));
+        let task = AbortOnDrop(tokio::spawn(mirror_task.supervise(input_receiver)));
         Self { input, status, task }
     }
 
@@ -57,10 +68,11 @@ impl<V: EntryValue> Mirror<V> {
         self.status.clone()
     }
 
-    /// Stops the mirror. The steps in flight finish, and no further step starts.
-    pub async fn stop(self) {
+    /// Stops the mirror. The steps in flight finish, and no further step starts. Dropping the returned future before it
+    /// completes aborts the steps in flight.
+    pub async fn stop(mut self) {
         self.input.send_modify(|input| input.is_stopped = true);
         // A task that panicked has been reported already.
-        drop((self.task).await);
+        drop((&mut self.task.0).await);
     }
 }

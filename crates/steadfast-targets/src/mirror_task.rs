@@ -229,7 +229,8 @@ impl<T: Target> MirrorTask<T> {
                 Some(desired) => {
                     changed.mark_unchanged();
                     // Changes from here on wake the select below, even if this pass has read the target already.
-                    let (max_pause, next_read_by) = match self.reconcile(&desired, &mut run_state, &permit).await {
+                    let outcome = self.reconcile(&desired, &mut run_state, &permit, input).await;
+                    let (max_pause, next_read_by) = match outcome {
                         Ok(outcome) => {
                             run_state.failures = 0;
                             let follow_up_delay = self.settings.retry_delay.min(self.settings.compare);
@@ -322,12 +323,13 @@ impl<T: Target> MirrorTask<T> {
         Arc::from(format!("no response within {:?}", self.settings.deadline))
     }
 
-    /// Reads the target, plans, and applies the steps that are due.
+    /// Reads the target, plans, and applies the steps that are due. Applies no step after `input` reports a stop.
     async fn reconcile(
         &self,
         desired: &DesiredState<T::Value>,
         run_state: &mut RunState,
         permit: &WritePermit,
+        input: &watch::Receiver<MirrorTaskInput<T::Value>>,
     ) -> Result<PassOutcome, Arc<str>> {
         let desired = if desired.term == permit.token() {
             Cow::Borrowed(desired)
@@ -336,6 +338,10 @@ impl<T: Target> MirrorTask<T> {
         };
         let read = timeout(self.settings.deadline, self.target.read()).await;
         let found = read.map_err(|_| self.timeout_error())?.map_err(|error| error_chain(&error))?;
+        // The caller may have stopped the mirror during the read, and may start another mirror soon.
+        if input.borrow().is_stopped {
+            return Ok(PassOutcome { has_applied_steps: false, next_read_by: None });
+        }
         let unix_seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let now = PlanTime { unix_seconds, instant: Instant::now() };
         let (plan_settings, validate) =
@@ -405,7 +411,8 @@ impl<T: Target> MirrorTask<T> {
         let delays = (self.settings.retry_delay, self.settings.compare);
         let (steps, next) = run_state.attempts.take_due(steps, now.instant, delays);
         let drain_deadline = [drain_deadline, next].into_iter().flatten().min();
-        let has_applied_steps = !steps.is_empty();
+        // The flush may have waited for the disk, so the mirror may be stopped by now.
+        let has_applied_steps = !steps.is_empty() && !input.borrow().is_stopped;
         if has_applied_steps {
             // The target sets a deadline for each of its attempts. This total timeout is longer, so that a failed
             // attempt does not cut off the others.

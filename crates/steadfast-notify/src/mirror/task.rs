@@ -208,7 +208,8 @@ async fn run(
 /// Stops the mirror of an earlier run, so that no two writers use one target.
 async fn stop_earlier(slot: &MirrorSlot) {
     if let Some(earlier) = slot.manager() {
-        // A task that hangs is aborted by dropping the last handle.
+        // The future of `stop` owns the mirror. A timeout drops the future, which aborts the mirror with its steps in
+        // flight.
         let _ = timeout(STOP_TIMEOUT, earlier.stop()).await;
         slot.set(None);
     }

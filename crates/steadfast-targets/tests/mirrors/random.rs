@@ -7,10 +7,10 @@ use std::time::Duration;
 use fastrand::Rng;
 use parking_lot::{Mutex, MutexGuard};
 use steadfast_targets::{
-    ActualState, ClaimResult, DesiredState, EntryValue, Limits, Mirror, MirrorMemory, MirrorSettings, MirrorState,
-    MirrorStatus, SkipReason, Step, Target, Term, TermKeeper,
+    ActualState, ClaimResult, CompetingEntry, DesiredState, EntryValue, Limits, Mirror, MirrorMemory, MirrorSettings,
+    MirrorState, MirrorStatus, Origin, SkipReason, Step, Target, Term, TermKeeper,
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// Value that serves unless it is negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +146,7 @@ async fn wait_until(
     condition: impl FnMut(&MirrorStatus<TestValue>) -> bool,
 ) -> MirrorStatus<TestValue> {
     let mut status = mirror.status();
-    let waited = tokio::time::timeout(Duration::from_secs(20 * 60), status.wait_for(condition)).await;
+    let waited = timeout(Duration::from_secs(20 * 60), status.wait_for(condition)).await;
     waited
         .unwrap_or_else(|_| panic!("not within twenty minutes: {:?}", mirror.status().borrow()))
         .expect("a running mirror")
@@ -254,6 +254,113 @@ async fn state_of_earlier_term_removes_nothing() {
     mirror.set_desired(DesiredState { term: 7, ..desired(2..3, 1) });
     wait_until(&mirror, |status| status.settled && status.entries == 1).await;
     assert_eq!(target.lock().own, desired(2..3, 1).entries);
+}
+
+#[tokio::test(start_paused = true)]
+async fn takeover_keeps_contested_entry_with_holder() {
+    let (target, (keeper, gate)) = (FakeTarget::new(1, 0), TermKeeper::new());
+    let (leader_memory, standby_memory) = (MirrorMemory::volatile(), MirrorMemory::volatile());
+    let origin = |group: &str| Arc::new(Origin { group: group.to_owned(), ..Origin::default() });
+    let desired_by = |group: &str, value: i32| {
+        let origins = [("0".to_owned(), origin(group))].into();
+        DesiredState { origins, ..desired(0..1, value) }
+    };
+    let leader = Mirror::start("m", target.clone(), unlimited(), leader_memory.clone());
+    leader.set_desired(desired_by("first", 1));
+    wait_until(&leader, |status| status.settled && status.entries == 1).await;
+    leader.stop().await;
+
+    standby_memory.import(&leader_memory.export(1 << 20)).expect("a complete export");
+    let settings = MirrorSettings { gate, ..unlimited() };
+    let standby = Mirror::start("m", target.clone(), settings, standby_memory);
+    // A rule that precedes the holder's rule wants the same entry with another value.
+    let competing = CompetingEntry { name: "0".to_owned(), value: TestValue(1), origin: origin("first") };
+    standby.set_desired(DesiredState { competing: vec![competing], term: 7, ..desired_by("second", 2) });
+    sleep(Duration::from_secs(1)).await;
+    keeper.open(Arc::new(OpenTerm(7)));
+    let status = wait_until(&standby, |status| status.settled && status.entries == 1).await;
+    assert_eq!(target.lock().own, desired(0..1, 1).entries);
+    let is_kept = matches!(&status.skipped["0"], SkipReason::Conflict(conflict) if conflict.holder == "first");
+    assert!(is_kept, "{:?}", status.skipped);
+}
+
+/// Target that needs four seconds for each read, and for each application of steps.
+struct SlowTarget(FakeTarget);
+
+impl SlowTarget {
+    const DELAY: Duration = Duration::from_secs(4);
+
+    /// Time from the start of a mirror to the middle of its first read.
+    const IN_READ: Duration = Duration::from_secs(2);
+
+    /// Time from the start of a mirror to the middle of its first application of steps.
+    const IN_APPLY: Duration = Duration::from_secs(6);
+
+    fn start_mirror(target: &FakeTarget) -> Mirror<TestValue> {
+        let mirror = Mirror::start("m", Self(target.clone()), unlimited(), MirrorMemory::volatile());
+        mirror.set_desired(desired(0..3, 1));
+        mirror
+    }
+}
+
+impl Target for SlowTarget {
+    type Value = TestValue;
+    type Error = NoResponse;
+
+    async fn read(&self) -> Result<ActualState<TestValue>, NoResponse> {
+        sleep(Self::DELAY).await;
+        self.0.read().await
+    }
+
+    async fn apply(&self, steps: &[Step<TestValue>]) -> Result<(), NoResponse> {
+        sleep(Self::DELAY).await;
+        self.0.apply(steps).await
+    }
+
+    fn describe(&self, found: &ActualState<TestValue>, steps: &[Step<TestValue>]) -> Vec<String> {
+        self.0.describe(found, steps)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropped_mirror_applies_no_step() {
+    let target = FakeTarget::new(1, 0);
+    for delay in [SlowTarget::IN_READ, SlowTarget::IN_APPLY] {
+        let mirror = SlowTarget::start_mirror(&target);
+        sleep(delay).await;
+        drop(mirror);
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(target.lock().steps, 0, "dropped after {delay:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn stop_during_read_applies_no_step() {
+    let target = FakeTarget::new(1, 0);
+    let mirror = SlowTarget::start_mirror(&target);
+    sleep(SlowTarget::IN_READ).await;
+    mirror.stop().await;
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(target.lock().steps, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn stop_finishes_steps_in_flight() {
+    let target = FakeTarget::new(1, 0);
+    let mirror = SlowTarget::start_mirror(&target);
+    sleep(SlowTarget::IN_APPLY).await;
+    mirror.stop().await;
+    assert_eq!(target.lock().own, desired(0..3, 1).entries);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelled_stop_aborts_steps_in_flight() {
+    let target = FakeTarget::new(1, 0);
+    let mirror = SlowTarget::start_mirror(&target);
+    sleep(SlowTarget::IN_APPLY).await;
+    assert!(timeout(Duration::from_secs(1), mirror.stop()).await.is_err(), "the steps are in flight");
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(target.lock().steps, 0);
 }
 
 #[tokio::test(start_paused = true)]
