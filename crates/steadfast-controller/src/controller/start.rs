@@ -27,6 +27,7 @@ use super::running::RunningController;
 use super::source::{Attachment, DetachFn, SourceContext};
 use super::source_cache::SourceCache;
 use super::staleness_gate::StalenessGate;
+use super::stall_detector::ObservationPeriod;
 use super::stats::Counters;
 use super::worker_pool::{Prepare, WorkerPool};
 use super::write_tracker::WriteTracker;
@@ -268,6 +269,7 @@ async fn wait_for_cache(pool: &WorkerPool, cache: &DeclaredCache, limit: Startup
 /// Checks reconciles and caches until the controller ends.
 async fn supervise(pool: Arc<WorkerPool>) {
     let environment = pool.connection.environment().clone();
+    let mut observation = ObservationPeriod::start(environment.now());
     let mut next_check = environment.now() + SUPERVISE_INTERVAL;
     loop {
         let mut change_receivers = pool.gate.changes();
@@ -277,7 +279,8 @@ async fn supervise(pool: Arc<WorkerPool>) {
         tokio::select! {
             biased;
             () = pause => {
-                pool.check();
+                observation.record_check(next_check, environment.now());
+                pool.check(observation.started_at());
                 next_check = environment.now() + SUPERVISE_INTERVAL;
             }
             // Needed only while the gate is closed: an open gate is checked before each reconcile anyway.

@@ -105,13 +105,14 @@ impl WorkerPool {
         self.runtime.spawn(async move { worker.work().await });
     }
 
-    /// Checks for blocked reconciles, missing writes and doubtful caches. Runs once a second.
-    pub(super) fn check(self: &Arc<Self>) {
+    /// Checks for blocked reconciles, missing writes and doubtful caches. Runs once a second. Blocking time before
+    /// `observed_since` does not count.
+    pub(super) fn check(self: &Arc<Self>, observed_since: Instant) {
         let now = self.environment().now();
         let detectors = self.detectors.lock().clone();
         let mut blocked = 0;
         for detector in &detectors {
-            let Some((key, lasting, is_new)) = detector.blocked(now) else { continue };
+            let Some((key, lasting, is_new)) = detector.blocked(now, observed_since) else { continue };
             blocked += 1;
             if is_new {
                 self.diagnostics.report(&ControllerDiagnostic::Blocked { key, elapsed: lasting });
