@@ -238,6 +238,10 @@ impl<K: Cacheable> Informer<K> {
                 write.set_reached_version(version);
                 continue;
             }
+            // A stopped informer sends no request. Its caller may continue with another informer.
+            if self.shared().is_stopped() {
+                return Err(self.wait_error(write, limit));
+            }
             let environment = &self.shared().environment;
             if self.within_limit(limit, environment.sleep_until(environment.now() + RETRY_DELAY)).await.is_none() {
                 return Err(self.wait_error(write, limit));

@@ -3,8 +3,13 @@
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use steadfast::environment::SharedEnvironment;
 use steadfast::{CacheId, Freshness, WaitError, Writes};
 use tokio::sync::watch;
+
+/// Interval between attempts of a wait while the informer of the cache is stopped. The controller checks for a
+/// successor at the same interval.
+const STOPPED_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Handle of a cache, independent of its object type.
 pub(super) trait CacheHandle: Send + Sync {
@@ -26,6 +31,35 @@ pub(super) trait CacheHandle: Send + Sync {
     fn wait_for_writes<'a>(&'a self, writes: &'a Writes, deadline: Duration) -> BoxFuture<'a, Result<(), WaitError>>;
     /// Returns a receiver that is notified when any of these values may have changed.
     fn changed(&self) -> watch::Receiver<u64>;
-    /// Continues with the successor of a stopped informer, if the successor is synced.
-    fn renew(&self);
+    /// Continues with the successor of a stopped informer, if the successor is synced. With `requires_fresh`, the
+    /// successor must also be fresh.
+    fn renew(&self, requires_fresh: bool);
+}
+
+/// Waits until `cache` contains `writes`, for at most `deadline`. If the informer of the cache is stopped, the wait
+/// continues with its successor.
+///
+/// A stopped informer delivers no more writes. If the wait ended with the stop, reconciles would read a cache without
+/// their own writes, and would repeat these writes.
+///
+/// Returns [`WaitError::Stopped`] if the informer is still stopped at the deadline.
+pub(super) async fn wait_for_writes_across_stops(
+    cache: &dyn CacheHandle,
+    environment: &SharedEnvironment,
+    writes: &Writes,
+    deadline: Duration,
+) -> Result<(), WaitError> {
+    let end = environment.now() + deadline;
+    loop {
+        // Each attempt uses the current informer of the cache.
+        let stopped = match cache.wait_for_writes(writes, end.since(environment.now())).await {
+            Err(error @ WaitError::Stopped { .. }) => error,
+            ended => return ended,
+        };
+        let now = environment.now();
+        if now >= end {
+            return Err(stopped);
+        }
+        environment.sleep_until((now + STOPPED_RETRY_INTERVAL).min(end)).await;
+    }
 }

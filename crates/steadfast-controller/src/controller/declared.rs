@@ -6,7 +6,7 @@ use std::time::Duration;
 use steadfast::environment::{Instant, SharedEnvironment};
 use steadfast::{Cacheable, Freshness, WaitError, Writes};
 
-use super::cache_handle::CacheHandle;
+use super::cache_handle::{CacheHandle, wait_for_writes_across_stops};
 use super::source_cache::SourceCache;
 use super::stale_policy::StalePolicy;
 
@@ -144,7 +144,8 @@ impl DeclaredCache {
         }
     }
 
-    /// Waits until the cache contains `writes`, for at most `deadline` and within `limit`.
+    /// Waits until the cache contains `writes`, for at most `deadline` and within `limit`. If reconciles read the
+    /// cache, the wait continues after the stop of its informer.
     pub(super) async fn wait_for_writes(
         &self,
         environment: &SharedEnvironment,
@@ -156,14 +157,20 @@ impl DeclaredCache {
         let is_over_limit = |cache_handle: &dyn CacheHandle| {
             !limit.delays_start(&cache_handle.freshness(), started_at, environment.now())
         };
-        tokio::select! {
-            biased;
-            () = self.wait_until(environment, is_over_limit) => Ok(()),
-            waited = self.cache.wait_for_writes(writes, deadline) => match waited {
+        let writes_visible = async {
+            if self.role.is_read() {
+                return wait_for_writes_across_stops(&*self.cache, environment, writes, deadline).await;
+            }
+            match self.cache.wait_for_writes(writes, deadline).await {
                 // Nothing to report here: other diagnostics report a stopped informer.
                 Err(WaitError::Stopped { .. }) => Ok(()),
                 waited => waited,
             }
+        };
+        tokio::select! {
+            biased;
+            () = self.wait_until(environment, is_over_limit) => Ok(()),
+            waited = writes_visible => waited,
         }
     }
 }

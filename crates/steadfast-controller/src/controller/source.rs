@@ -144,8 +144,8 @@ impl<K: Cacheable> OpenedSource<K> {
 
 /// Handlers of a source, one on each of its caches.
 pub(super) trait Attachment: Send + Sync {
-    /// Continues with successors of stopped informers.
-    fn renew(&self);
+    /// Continues with synced successors of stopped informers. With `requires_fresh`, the successors must also be fresh.
+    fn renew(&self, requires_fresh: bool);
     /// Removes the handlers.
     fn detach(&self);
 }
@@ -203,13 +203,14 @@ struct SourceHandlers<K: Cacheable> {
 }
 
 impl<K: Cacheable> SourceHandlers<K> {
-    /// Attaches handlers to the successors of stopped informers. Returns the stopped informers.
-    fn attach_to_successors(&self) -> Vec<Informer<K>> {
+    /// Attaches handlers to the successors of stopped informers. With `requires_fresh`, skips successors that are not
+    /// fresh. Returns the stopped informers.
+    fn attach_to_successors(&self, requires_fresh: bool) -> Vec<Informer<K>> {
         let mut stopped = Vec::new();
         for (cache, registration) in self.attached.lock().iter_mut().flatten() {
             // If the successor was stopped in the meantime too, the next renewal attaches to the successor of that
             // informer.
-            if let Some(renewed) = cache.renew()
+            if let Some(renewed) = cache.renew(requires_fresh)
                 && let Ok(added) = self.template.attach(&renewed.running)
             {
                 std::mem::replace(registration, added).remove();
@@ -221,8 +222,8 @@ impl<K: Cacheable> SourceHandlers<K> {
 }
 
 impl<K: Cacheable> Attachment for SourceHandlers<K> {
-    fn renew(&self) {
-        for stopped in self.attach_to_successors() {
+    fn renew(&self, requires_fresh: bool) {
+        for stopped in self.attach_to_successors(requires_fresh) {
             // No event reports an object that was deleted between the two informers, or the keys of an object's earlier
             // state. So the keys of all objects of the stopped informer are enqueued.
             let handler = self.template.handler(&stopped);

@@ -69,9 +69,14 @@ impl<K: Cacheable> SourceCache<K> {
     ///
     /// The successor must be synced. With an unsynced successor, reconciles would run with an incomplete cache, because
     /// the staleness gate accepts caches that are not synced yet.
-    pub(super) fn renew(&self) -> Option<Renewed<K>> {
+    ///
+    /// With `requires_fresh`, the successor must also be fresh. A cache that was restored from a checkpoint is synced,
+    /// but may be old. The staleness gate would accept this cache, because its doubt has only started.
+    pub(super) fn renew(&self, requires_fresh: bool) -> Option<Renewed<K>> {
         let stopped = self.informer();
-        let running = self.0.factory.successor(&stopped).filter(Informer::has_synced)?;
+        let is_usable =
+            |informer: &Informer<K>| informer.has_synced() && (!requires_fresh || informer.freshness().is_fresh());
+        let running = self.0.factory.successor(&stopped).filter(is_usable)?;
         *self.0.informer.write() = running.clone();
         Some(Renewed { stopped, running })
     }
@@ -130,7 +135,7 @@ impl<K: Cacheable> CacheHandle for SourceCache<K> {
         self.read(Informer::changed)
     }
 
-    fn renew(&self) {
-        drop(Self::renew(self));
+    fn renew(&self, requires_fresh: bool) {
+        drop(Self::renew(self, requires_fresh));
     }
 }

@@ -187,8 +187,14 @@ impl StalenessGate {
     /// handlers again.
     pub(super) fn renew(&self) {
         for cache in self.caches.iter().filter(|cache| cache.role == Role::Read) {
-            cache.cache.renew();
+            cache.cache.renew(self.requires_fresh_successors());
         }
+    }
+
+    /// Returns true if the controller continues only with fresh successors of stopped informers. Without pauses, any
+    /// synced successor is better than a stopped informer.
+    pub(super) fn requires_fresh_successors(&self) -> bool {
+        !self.stale_policy.acts()
     }
 
     /// Returns receivers that are notified when a cache changes.

@@ -128,7 +128,7 @@ impl WorkerPool {
         self.counters.blocked.store(blocked, Ordering::Relaxed);
         self.write_tracker.check();
         for attachment in &self.attachments {
-            attachment.renew();
+            attachment.renew(self.gate.requires_fresh_successors());
         }
         self.gate.renew();
         self.check_caches();

@@ -2,7 +2,8 @@
 //!
 //! A cache may lack writes of the previous reconcile, because the watch lags behind the response. A cache may also lack
 //! the change that triggered the reconcile, because two watches of one resource progress independently. With
-//! [`StalePolicy::pause_after`], a reconcile waits without a limit for the declared caches that reconciles read. Any other
+//! [`StalePolicy::pause_after`], a reconcile waits without a limit for the declared caches that reconciles read. If the
+//! informer of such a cache is stopped, the reconcile waits until the controller continues with a successor. Any other
 //! cache of the factory delays a reconcile until the cache has been in doubt for more than 30 s.
 //!
 //! Reconciles of keys that another process handled before must also see the writes of that process. When this process
@@ -21,7 +22,7 @@ use parking_lot::{Mutex, MutexGuard};
 use steadfast::environment::{Instant, SharedEnvironment};
 use steadfast::{CacheId, Freshness, InformerFactory, ObjectKey, WaitError, Writes};
 
-use super::cache_handle::CacheHandle;
+use super::cache_handle::{CacheHandle, wait_for_writes_across_stops};
 use super::declared::{DeclaredCache, Role, StartupLimit};
 use super::diagnostic::ControllerDiagnostic;
 use super::diagnostics::Diagnostics;
@@ -272,7 +273,7 @@ impl WriteTracker {
             for error in join_all(own.chain([undeclared_wait])).await.into_iter().filter_map(Result::err) {
                 // One report per attempt suffices, even if several caches are late.
                 match error {
-                    WaitError::Deadline { .. } => late_error = late_error.or(Some(error)),
+                    error if is_retryable(&error) => late_error = late_error.or(Some(error)),
                     error if !std::mem::replace(&mut is_incomparable, true) => {
                         inner.diagnostics.report(&ControllerDiagnostic::CannotCatchUp { reason: error.to_string() });
                     }
@@ -368,17 +369,19 @@ impl Inner {
         self.factory.has_writes(writes) && self.read_caches().iter().all(|cache| cache.has_writes(writes))
     }
 
-    /// Waits until the caches contain `writes`, for at most 30 s.
+    /// Waits until the caches contain `writes`, for at most 30 s. Returns an error if a cache that reconciles read
+    /// still has no running informer after this time.
     async fn wait_for_caches(&self, writes: &Writes) -> Result<(), WaitError> {
         let read_caches = self.read_caches();
         // The waits run concurrently, because each cache may wait up to 2 s for a version of the server.
-        let read = read_caches.iter().map(|cache| cache.wait_for_writes(writes, WARN_INTERVAL).boxed());
+        let read = read_caches
+            .iter()
+            .map(|cache| wait_for_writes_across_stops(&**cache, &self.environment, writes, WARN_INTERVAL).boxed());
         let undeclared = self.factory.wait_for_writes(writes, WARN_INTERVAL).boxed();
         // All waits end before the result: a cache that cannot compare versions must not end the wait for another one.
-        let errors = join_all(read.chain([undeclared])).await.into_iter().filter_map(Result::err);
-        // Other diagnostics report a stopped informer.
-        let errors: Vec<WaitError> = errors.filter(|error| !matches!(error, WaitError::Stopped { .. })).collect();
-        let late = errors.iter().position(|error| matches!(error, WaitError::Deadline { .. }));
+        let waited = join_all(read.chain([undeclared])).await;
+        let errors: Vec<WaitError> = waited.into_iter().filter_map(Result::err).collect();
+        let late = errors.iter().position(is_retryable);
         errors.into_iter().nth(late.unwrap_or_default()).map_or(Ok(()), Err)
     }
 
@@ -392,7 +395,7 @@ impl Inner {
             let Some(writes) = self.lock().by_key.get_mut(key).filter(own).map(|pending| pending.all()) else { return };
             match self.wait_for_caches(&writes).await {
                 Ok(()) => {}
-                Err(error @ WaitError::Deadline { .. }) => {
+                Err(error) if is_retryable(&error) => {
                     if self.lock().by_key.get_mut(key).filter(own).is_some_and(|pending| pending.deferred.is_some()) {
                         let (key, reason, lasting) = (key.clone(), error.to_string(), self.since(started_at));
                         self.diagnostics.report(&ControllerDiagnostic::WaitsForWrites {
@@ -446,6 +449,11 @@ impl Inner {
     fn lock(&self) -> MutexGuard<'_, PendingByKey> {
         self.pending.lock()
     }
+}
+
+/// Returns true if another wait may succeed: the cache lags behind, or its informer is stopped and may be replaced.
+fn is_retryable(error: &WaitError) -> bool {
+    matches!(error, WaitError::Deadline { .. } | WaitError::Stopped { .. })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! A kill is simulated by a copy of the checkpoint file. The next run uses the copy, so later actions of the old run
 //! have no effect on it.
 
+mod controllers;
 mod delivery_check;
 mod durable;
 mod durable_histories;

@@ -1,15 +1,18 @@
 //! Controllers continue when a stopped informer is requested again.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{Patch, PatchParams};
 use kube::core::{ObjectMeta, PartialObjectMeta};
+use serde_json::json;
 use steadfast::{ObjectKey, Scope};
 use steadfast_controller::{Action, Controller, RunningController, StalePolicy, back_off};
 use steadfast_testing::{TestError, config_map};
 
-use super::{ControllerFixture, EventLog, Failure, SECOND, advance};
+use super::{ControllerFixture, EventLog, Failure, SECOND, advance, key};
 
 /// Runs a controller by key and logs the reconciled keys.
 fn run_by_key(
@@ -116,5 +119,121 @@ async fn child_deleted_after_stop_reconciles_owner() -> Result<(), TestError> {
     let _again = fixture.factory.informer::<PartialObjectMeta<Secret>>(Scope::all())?;
     advance(5 * SECOND).await;
     assert_eq!(log.take(), ["owner"]);
+    Ok(())
+}
+
+/// Regression test: the stop of an informer ended the wait for a reconcile's own writes. Each further reconcile then
+/// repeated the write, until the staleness gate closed.
+#[tokio::test(start_paused = true)]
+async fn stopped_cache_causes_no_repeated_write() -> Result<(), TestError> {
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let (log, is_armed) = (EventLog::default(), Arc::new(AtomicBool::new(false)));
+    let (calls, maps, writes) = (log.clone(), fixture.config_maps(), is_armed.clone());
+    let controller = Controller::<ConfigMap>::new(&fixture.factory, Scope::all()).run(
+        move |map: Arc<ConfigMap>, _: Arc<()>| {
+            let (calls, maps, writes) = (calls.clone(), maps.clone(), writes.clone());
+            async move {
+                let is_original = map.data.as_ref().is_some_and(|data| data["value"] == "1");
+                if is_original && writes.load(Ordering::SeqCst) {
+                    calls.record("write");
+                    let patch = Patch::Merge(json!({ "data": { "value": "own" } }));
+                    maps.patch("a", &PatchParams::default(), &patch).await?;
+                } else {
+                    calls.record("no write");
+                }
+                Ok::<_, kube::Error>(Action::await_change())
+            }
+        },
+        back_off,
+        Arc::new(()),
+    )?;
+    advance(SECOND).await;
+    assert_eq!(log.take(), ["no write"]);
+    fixture.factory.informer::<ConfigMap>(Scope::all())?.stop();
+    is_armed.store(true, Ordering::SeqCst);
+    for _ in 0..6 {
+        controller.queue().add(key("a"));
+        advance(2 * SECOND).await;
+    }
+    assert_eq!(log.take(), ["write"]);
+    let stats = controller.stats();
+    assert!(!stats.paused && stats.waiting_for_writes == 1, "{stats:?}");
+
+    let _again = fixture.factory.informer::<ConfigMap>(Scope::all())?;
+    advance(5 * SECOND).await;
+    let events = log.take();
+    assert!(!events.is_empty() && events.iter().all(|event| event == "no write"), "{events:?}");
+    assert_eq!(controller.stats().waiting_for_writes, 0);
+    Ok(())
+}
+
+/// Regression test: the stop of an informer ended the wait for the writes of another process.
+#[tokio::test(start_paused = true)]
+async fn stopped_cache_delays_first_reconcile() -> Result<(), TestError> {
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let log = EventLog::default();
+    let reconciled = log.clone();
+    let (release_start, start_released) = tokio::sync::oneshot::channel::<()>();
+    let controller = Controller::<ConfigMap>::new(&fixture.factory, Scope::all())
+        .start_after(async { drop(start_released.await) })
+        .run(
+            move |map: Arc<ConfigMap>, _: Arc<()>| {
+                reconciled.record(map.data.as_ref().and_then(|data| data.get("value")).cloned().unwrap_or_default());
+                async { Ok::<_, Failure>(Action::await_change()) }
+            },
+            back_off,
+            Arc::new(()),
+        )?;
+    advance(SECOND).await;
+    fixture.factory.informer::<ConfigMap>(Scope::all())?.stop();
+    fixture.write("a", "2")?;
+    drop(release_start);
+    advance(10 * SECOND).await;
+    assert_eq!(log.take(), [""; 0]);
+    assert!(controller.stats().catching_up);
+
+    let _again = fixture.factory.informer::<ConfigMap>(Scope::all())?;
+    advance(10 * SECOND).await;
+    let values = log.take();
+    assert!(!values.is_empty() && values.iter().all(|value| value == "2"), "{values:?}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn stop_ends_wait_on_stopped_cache() -> Result<(), TestError> {
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let maps = fixture.config_maps();
+    let controller = Controller::<ConfigMap>::new(&fixture.factory, Scope::all()).run(
+        move |_: Arc<ConfigMap>, _: Arc<()>| {
+            let maps = maps.clone();
+            async move {
+                let patch = Patch::Merge(json!({ "data": { "value": "own" } }));
+                maps.patch("a", &PatchParams::default(), &patch).await?;
+                Ok::<_, kube::Error>(Action::await_change())
+            }
+        },
+        back_off,
+        Arc::new(()),
+    )?;
+    advance(SECOND).await;
+    fixture.factory.informer::<ConfigMap>(Scope::all())?.stop();
+    fixture.write("a", "2")?;
+    for _ in 0..2 {
+        controller.queue().add(key("a"));
+        advance(2 * SECOND).await;
+    }
+    assert_eq!(controller.stats().waiting_for_writes, 1);
+    let stop_report = controller.stop(SECOND).await;
+    assert_eq!((stop_report.cancelled, stop_report.stuck), (0, 0));
+    fixture.factory.shutdown();
+    drop((fixture.factory, fixture.connection));
+    advance(60 * SECOND).await;
+    assert!(
+        fixture.server.connections().iter().all(|connection| connection.ended.is_some()),
+        "all connections are closed"
+    );
     Ok(())
 }
