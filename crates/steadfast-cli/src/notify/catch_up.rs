@@ -51,26 +51,39 @@ impl CatchUp {
     }
 }
 
+/// Maximum time that counts as observed between two reads of the lease. The reads are about one second apart. A longer
+/// gap means that the process was frozen, or that the API server was unreachable. The lease may have been renewed in
+/// such a gap.
+const MAX_OBSERVED_GAP: Duration = Duration::from_secs(3);
+
 /// Detects that no replica leads: the lease is not renewed.
 #[derive(Debug)]
 pub(super) struct LeaseWatch<T> {
     last_renewal: Option<T>,
-    renewed_at: Instant,
+    /// Start of the last successful read.
+    last_read_at: Option<Instant>,
+    /// Observed time without a renewal.
+    unrenewed_for: Duration,
 }
 
 impl<T: PartialEq> LeaseWatch<T> {
     pub(super) fn new() -> Self {
-        Self { last_renewal: None, renewed_at: Instant::now() }
+        Self { last_renewal: None, last_read_at: None, unrenewed_for: Duration::ZERO }
     }
 
-    /// Records the current renewal of the lease, or `None` without a holder. Returns true if the lease was not renewed
-    /// for `timeout`.
-    pub(super) fn is_abandoned(&mut self, renewal: Option<T>, timeout: Duration) -> bool {
+    /// Records the renewal of the lease of a successful read, or `None` without a holder. `read_at` is the time before
+    /// the request. Returns true if the lease was observed for `timeout` without a renewal.
+    ///
+    /// Only the time between two successful reads counts, up to 3 s for each pair of reads.
+    pub(super) fn is_abandoned(&mut self, read_at: Instant, renewal: Option<T>, timeout: Duration) -> bool {
         // Measures on the local clock: the time in the lease comes from the clock of another machine, which may differ.
+        let gap = self.last_read_at.replace(read_at).map(|last_read_at| read_at.duration_since(last_read_at));
         if renewal.is_some() && renewal != self.last_renewal {
-            (self.last_renewal, self.renewed_at) = (renewal, Instant::now());
+            (self.last_renewal, self.unrenewed_for) = (renewal, Duration::ZERO);
+        } else {
+            self.unrenewed_for += gap.unwrap_or_default().min(MAX_OBSERVED_GAP);
         }
-        self.renewed_at.elapsed() >= timeout
+        self.unrenewed_for >= timeout
     }
 }
 
@@ -99,16 +112,45 @@ mod tests {
         assert!(!CatchUp::default().has_caught_up(&versions(&[]), &versions(&[]), configured));
     }
 
+    /// Reads `renewal` one second after the last read. The timeout is 30 s.
+    async fn read_after_a_second(watch: &mut LeaseWatch<u32>, renewal: Option<u32>) -> bool {
+        sleep(Duration::from_secs(1)).await;
+        watch.is_abandoned(Instant::now(), renewal, Duration::from_secs(30))
+    }
+
     #[tokio::test(start_paused = true)]
     async fn lease_without_renewals_is_abandoned() {
-        let (mut watch, timeout) = (LeaseWatch::new(), Duration::from_secs(30));
-        for renewal in 0..5 {
-            sleep(Duration::from_secs(20)).await;
-            assert!(!watch.is_abandoned(Some(renewal), timeout));
+        let mut watch = LeaseWatch::new();
+        for second in 0..100 {
+            assert!(!read_after_a_second(&mut watch, Some(second / 20)).await);
         }
-        sleep(Duration::from_secs(29)).await;
-        assert!(!watch.is_abandoned(Some(4), timeout) && !watch.is_abandoned(None, timeout));
-        sleep(Duration::from_secs(1)).await;
-        assert!(watch.is_abandoned(None, timeout));
+        // The last renewal was first read 19 s ago.
+        for _ in 0..10 {
+            assert!(!read_after_a_second(&mut watch, Some(4)).await);
+        }
+        assert!(read_after_a_second(&mut watch, None).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn freeze_counts_as_no_missed_renewal() {
+        let mut watch = LeaseWatch::new();
+        assert!(!read_after_a_second(&mut watch, Some(1)).await);
+        sleep(Duration::from_secs(1000)).await;
+        assert!(!read_after_a_second(&mut watch, Some(1)).await, "the leader may have renewed the lease");
+        assert!(!read_after_a_second(&mut watch, Some(2)).await);
+        for _ in 0..29 {
+            assert!(!read_after_a_second(&mut watch, Some(2)).await);
+        }
+        assert!(read_after_a_second(&mut watch, Some(2)).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unreachable_server_counts_as_no_missed_renewal() {
+        let mut watch = LeaseWatch::new();
+        sleep(Duration::from_secs(60)).await;
+        for _ in 0..30 {
+            assert!(!read_after_a_second(&mut watch, None).await, "another replica may take the released lease first");
+        }
+        assert!(read_after_a_second(&mut watch, None).await);
     }
 }

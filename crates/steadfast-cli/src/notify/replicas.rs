@@ -300,6 +300,8 @@ impl ReplicaTask {
         loop {
             let published = shared.read().await;
             self.forward_approvals(&shared).await;
+            // Before the request: the response may arrive after a freeze of the process, and is then old.
+            let read_at = Instant::now();
             let renewal = timeout(RENEWAL_TIMEOUT, leases.get_opt(name)).await;
             match (published, renewal) {
                 // No leader has ever published anything, so no deletion can have been missed.
@@ -322,7 +324,7 @@ impl ReplicaTask {
                     }
                     // The wait is twice the lease duration, so that a replica without this restriction can take the
                     // lease first.
-                    if lease_watch.is_abandoned(renewal, lease_duration * 2) {
+                    if lease_watch.is_abandoned(read_at, renewal, lease_duration * 2) {
                         console::report(format_args!(
                             "standby: no replica leads; this replica may become the leader, although it does not know what was \
                              deleted shortly before its start"
