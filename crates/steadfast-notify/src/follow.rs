@@ -43,8 +43,8 @@ const MAX_SEPARATE_CHANGES: usize = 1024;
 /// length, since changes that wait for the queue count too.
 const SHARED_UNSETTLED_OBJECTS: usize = 2 * MAX_PENDING_MESSAGES;
 
-/// Deadline of a durable handler. A message is settled after `give_up_after` at the latest, which can be as long as
-/// the longest [`ConfigDuration`].
+/// Deadline of a durable handler. A message is settled with the first attempt that starts after `give_up_after`, which
+/// can be as long as the longest [`ConfigDuration`].
 ///
 /// [`ConfigDuration`]: crate::config::ConfigDuration
 const SETTLE_TIMEOUT: Duration = MAX_CONFIG_DURATION.saturating_mul(2);

@@ -60,6 +60,7 @@ struct Pending<T> {
 }
 
 struct InFlightBatch<T> {
+    started_at: Duration,
     items: Vec<(OrderingKey, Pending<T>)>,
     namespaces: BTreeSet<ClusterNamespace>,
 }
@@ -226,7 +227,7 @@ impl<T> SinkQueue<T> {
             let number = self.next_number;
             self.next_number += 1;
             let messages = items.iter().map(|(_, pending)| pending.message.clone()).collect();
-            self.in_flight.insert(number, InFlightBatch { items, namespaces });
+            self.in_flight.insert(number, InFlightBatch { started_at: now, items, namespaces });
             batches.push(Batch { number, messages });
         }
         batches
@@ -336,7 +337,9 @@ impl<T> SinkQueue<T> {
         mut dead_letter: impl FnMut(&Message, &str, u32) -> bool,
     ) -> Vec<SettledMessage<T>> {
         // The batch was abandoned or cleared in the meantime.
-        let Some(InFlightBatch { items, namespaces }) = self.in_flight.remove(&number) else { return Vec::new() };
+        let Some(InFlightBatch { started_at, items, namespaces }) = self.in_flight.remove(&number) else {
+            return Vec::new();
+        };
         match outcome {
             DeliveryOutcome::Busy { retry_after: after, .. } => {
                 self.pause.start(now, *after, &self.delivery, random_fraction());
@@ -354,7 +357,9 @@ impl<T> SinkQueue<T> {
             }
             pending.attempts = pending.attempts.saturating_add(1);
             // The age counts from the addition to the queue, not from the first attempt.
-            let has_expired = self.expires_at(pending.queued_at) <= now;
+            // Compared with the start of the attempt: a freeze of the process may have let an earlier attempt time out.
+            // Each message therefore gets one attempt that starts at the age limit or later.
+            let has_expired = self.expires_at(pending.queued_at) <= started_at;
             let retry_at = now.saturating_add(self.retry_delay(outcome, &pending, now, random_fraction()));
             let (delivery_result, not_before) = match outcome {
                 DeliveryOutcome::Delivered => (Some(true), now),
@@ -396,7 +401,7 @@ impl<T> SinkQueue<T> {
     /// Makes all batches pending again after the task ended without results. Receivers may get messages twice, with the
     /// same IDs.
     pub fn requeue_in_flight(&mut self, now: Duration) {
-        for InFlightBatch { items, namespaces } in std::mem::take(&mut self.in_flight).into_values() {
+        for InFlightBatch { items, namespaces, .. } in std::mem::take(&mut self.in_flight).into_values() {
             let mut keys: Vec<OrderingKey> = Vec::new();
             let mut returned = Vec::new();
             for (key, mut pending) in items {

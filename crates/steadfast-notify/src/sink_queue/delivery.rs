@@ -16,7 +16,7 @@ pub struct DeliverySettings {
     pub initial_delay: Duration,
     /// Maximum delay between attempts.
     pub max_delay: Duration,
-    /// Age at which a message becomes a dead letter after a failed attempt.
+    /// Age limit of a message. If an attempt that starts at this age or later fails, the message becomes a dead letter.
     pub give_up_after: Duration,
     /// Maximum number of batches in flight.
     pub concurrency: usize,

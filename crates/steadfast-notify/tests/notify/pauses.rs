@@ -106,6 +106,29 @@ fn pause_ends_with_a_last_attempt() {
 }
 
 #[test]
+fn freeze_during_attempt_causes_no_dead_letter() {
+    let mut queue = SinkQueue::new(delivery());
+    queue.push(NO_DELAY, message("shop", "a"), ());
+    let retry = DeliveryOutcome::Retry { retry_after: None, reason: "timeout".to_owned() };
+    // The process was frozen during the first attempt, for longer than `give_up_after`.
+    let resumed = seconds(7200);
+    let first = take_batches(&mut queue, NO_DELAY);
+    let settled = queue.settle(resumed, first[0].0, &retry, || 1.0, |_, _, _| panic!("no retry since the freeze"));
+    assert!(settled.is_empty());
+    let retry_at = queue.next_due(resumed).expect("a retry");
+    assert_eq!(retry_at, resumed + seconds(1));
+    let last = take_batches(&mut queue, retry_at);
+    let mut dead_letters = Vec::new();
+    let record_dead_letter = |message: &Message, _: &str, attempts: u32| {
+        dead_letters.push((message.name.clone(), attempts));
+        true
+    };
+    queue.settle(retry_at + seconds(10), last[0].0, &retry, || 1.0, record_dead_letter);
+    assert_eq!(dead_letters, [("a".to_owned(), 2)]);
+    assert!(queue.is_empty());
+}
+
+#[test]
 fn slow_namespace_leaves_slots_to_others() {
     // Each of 40 messages of one namespace takes 10 s. Without the limit for one namespace, a message of another
     // namespace would wait 99 s.
