@@ -6,6 +6,7 @@
 //! of the number of its changes. This delivery contains the last acknowledged state, the due event, the end of the
 //! stay, and the current state.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::{Certainty, Change, DeleteReason, Event};
@@ -39,6 +40,12 @@ pub struct PendingDelivery<S> {
     pub initial: bool,
     /// Set if the due event is recorded, or may be delivered without a record.
     is_written: bool,
+    /// Version of the first change that is not acknowledged, or a lower one. `None` if unknown.
+    first_change: Option<ResourceVersion>,
+    /// Version of the first change after the due event, or a lower one.
+    first_after_due: Option<ResourceVersion>,
+    /// Version of the first change after `ended`, or a lower one.
+    first_after_end: Option<ResourceVersion>,
 }
 
 /// Event to deliver, relative to the acknowledged state.
@@ -66,11 +73,30 @@ pub struct StayEnd<S> {
 /// Pending deliveries to record: the entry of each key, or `None` to remove it.
 pub type Rows<K> = Vec<(ObjectKey, Option<PendingDelivery<Object<K>>>)>;
 
+/// Returns a lower bound of all versions after `version`: the next number, or `version` itself if it is opaque.
+fn lowest_after(version: &ResourceVersion) -> ResourceVersion {
+    let number = version.is_ordered().then(|| version.as_str().parse::<u128>().ok()).flatten();
+    let next = number.and_then(|number| number.checked_add(1));
+    next.map_or_else(|| version.clone(), |next| ResourceVersion::new(&next.to_string()))
+}
+
+/// Returns the lowest version. Of two versions that cannot be ordered, the first one counts as the lower one.
+fn lowest<'a>(versions: impl Iterator<Item = &'a ResourceVersion>) -> Option<&'a ResourceVersion> {
+    versions.min_by(|one, other| one.order(other).unwrap_or(Ordering::Less))
+}
+
 impl<S> StayEnd<S> {
     /// Converts the states; `None` if `state` returns `None` for one of them.
     pub fn map<T>(self, state: &mut impl FnMut(S) -> Option<T>) -> Option<StayEnd<T>> {
         let Self { last, version, certainty, reason } = self;
         Some(StayEnd { last: state(last)?, version, certainty, reason })
+    }
+}
+
+impl<K> StayEnd<Object<K>> {
+    /// Returns the version of the deletion, or a lower one.
+    fn version(&self) -> &ResourceVersion {
+        self.version.as_ref().unwrap_or(self.last.version())
     }
 }
 
@@ -96,7 +122,8 @@ impl<K> DueEvent<Object<K>> {
 impl<S> PendingDelivery<S> {
     /// Converts the states; `None` if `state` returns `None` for one of them.
     pub fn map<T>(self, state: &mut impl FnMut(S) -> Option<T>) -> Option<PendingDelivery<T>> {
-        let Self { base, due, ended, latest, initial, is_written } = self;
+        let Self { base, due, ended, latest, initial, is_written, first_change, first_after_due, first_after_end } =
+            self;
         let base = base.map_or(Some(None), |base| state(base).map(Some))?;
         let due = match due {
             Some(DueEvent::State(due)) => Some(DueEvent::State(state(due)?)),
@@ -105,7 +132,17 @@ impl<S> PendingDelivery<S> {
         };
         let ended = ended.map_or(Some(None), |ended| ended.map(state).map(Some))?;
         let latest = latest.map_or(Some(None), |latest| state(latest).map(Some))?;
-        Some(PendingDelivery { base, due, ended, latest, initial, is_written })
+        Some(PendingDelivery {
+            base,
+            due,
+            ended,
+            latest,
+            initial,
+            is_written,
+            first_change,
+            first_after_due,
+            first_after_end,
+        })
     }
 }
 
@@ -136,6 +173,9 @@ impl<K> PendingDelivery<Object<K>> {
             return true;
         }
         self.is_written = false;
+        if self.ended.is_some() {
+            self.first_after_due = self.first_after_end.take();
+        }
         // The end of a stay precedes the next stay with the same name.
         self.due = match (self.ended.take(), &self.latest) {
             (Some(ended), _) => Some(DueEvent::End(ended)),
@@ -147,16 +187,46 @@ impl<K> PendingDelivery<Object<K>> {
         self.due.is_some()
     }
 
+    /// Remembers the version of a change. Must be called before the change is applied.
+    fn note_change(&mut self, version: &ResourceVersion) {
+        let first = match (&self.due, &self.ended) {
+            (_, Some(_)) => &mut self.first_after_end,
+            (Some(_), None) => &mut self.first_after_due,
+            (None, None) => &mut self.first_change,
+        };
+        // A later version can be lower after a restore of the server from a backup.
+        if first.as_ref().is_none_or(|first| version.is_older_than(first)) {
+            *first = Some(version.clone());
+        }
+    }
+
+    /// Sets lower bounds for the versions of changes that an earlier run has merged. Records do not contain these
+    /// versions.
+    fn restore_first_changes(&mut self) {
+        self.first_change = self.base.as_ref().map(|base| lowest_after(base.version()));
+        let (due_version, is_known) = match &self.due {
+            Some(DueEvent::State(state)) => {
+                (Some(state.version()), self.latest.as_ref().is_some_and(|latest| latest.is(state)))
+            }
+            Some(DueEvent::End(end)) => (Some(end.version()), self.latest.is_none()),
+            None => (None, true),
+        };
+        self.first_after_due = due_version.filter(|_| !is_known || self.ended.is_some()).map(lowest_after);
+        let ended = self.ended.as_ref().filter(|_| self.latest.is_some());
+        self.first_after_end = ended.map(|ended| lowest_after(ended.version()));
+    }
+
     /// Returns the version of the first change that is not acknowledged, or a lower one.
     fn first_pending(&self) -> Option<&ResourceVersion> {
-        match (&self.due, &self.ended, &self.latest) {
-            (Some(DueEvent::State(state)), ..) => Some(state.version()),
-            (Some(DueEvent::End(end)), ..) | (None, Some(end), _) => end.version.as_ref().or(Some(end.last.version())),
-            (None, None, Some(latest)) if !self.base.as_ref().is_some_and(|base| base.is(latest)) => {
-                Some(latest.version())
-            }
-            _ => None,
-        }
+        let next_event = match (&self.due, &self.ended, &self.latest) {
+            (Some(DueEvent::State(state)), ..) => state.version(),
+            (Some(DueEvent::End(end)), ..) | (None, Some(end), _) => end.version(),
+            (None, None, Some(latest)) if !self.base.as_ref().is_some_and(|base| base.is(latest)) => latest.version(),
+            _ => return None,
+        };
+        // The event can merge several changes. None of them is acknowledged, so the version of the event is too high.
+        let changes = [&self.first_change, &self.first_after_due, &self.first_after_end];
+        lowest(std::iter::once(next_event).chain(changes.into_iter().flatten()))
     }
 
     /// Returns the due event as the handler receives it.
@@ -212,8 +282,7 @@ impl<K> Outbox<K> {
     /// last version of the object, which is lower. Of two versions that cannot be ordered, the version of the earlier
     /// key counts as the lower one.
     pub fn first_pending(&self) -> Option<&ResourceVersion> {
-        let pending = self.pending_by_key.values().filter_map(PendingDelivery::first_pending);
-        pending.min_by(|one, other| one.order(other).unwrap_or(std::cmp::Ordering::Less))
+        lowest(self.pending_by_key.values().filter_map(PendingDelivery::first_pending))
     }
 
     /// Returns the keys whose events can be delivered now.
@@ -225,7 +294,8 @@ impl<K> Outbox<K> {
     }
 
     /// Adds a pending delivery that an earlier run has recorded.
-    pub fn restore(&mut self, key: ObjectKey, pending: PendingDelivery<Object<K>>) {
+    pub fn restore(&mut self, key: ObjectKey, mut pending: PendingDelivery<Object<K>>) {
+        pending.restore_first_changes();
         // An entry without a due event goes through `begin_write` first, so its event is recorded before
         // delivery.
         let is_written = pending.due.is_some();
@@ -246,14 +316,16 @@ impl<K> Outbox<K> {
     /// Records a change of the cache.
     pub fn record(&mut self, change: &Change<K>) {
         let key = change.key();
-        let base = match &change.event {
-            Event::Added { .. } => None,
-            Event::Updated { old: base, .. } | Event::Deleted { last: base, .. } => Some(base),
+        let (base, version) = match &change.event {
+            Event::Added { object, .. } => (None, object.version()),
+            Event::Updated { old, new } => (Some(old), new.version()),
+            Event::Deleted { last, version, .. } => (Some(last), version.as_ref().unwrap_or(last.version())),
             Event::Resynced { .. } => return,
         };
         // Without an entry, all earlier changes are acknowledged, so the previous state is the
         // base.
         let pending = self.pending_by_key.entry(key.clone()).or_insert_with(|| PendingDelivery::since(base));
+        pending.note_change(version);
         match &change.event {
             Event::Added { object, initial } => {
                 pending.latest = Some(object.clone());
@@ -344,6 +416,7 @@ impl<K> Outbox<K> {
         let Some(due) = pending.due.take_if(|due| due.is(done)) else { return false };
         pending.initial = false;
         pending.is_written = false;
+        pending.first_change = pending.first_after_due.take();
         pending.base = match due {
             DueEvent::State(object) => Some(object),
             DueEvent::End(_) => None,
@@ -388,13 +461,24 @@ impl<K> Default for Outbox<K> {
 // Not derived: a derive would require states with a default.
 impl<S> Default for PendingDelivery<S> {
     fn default() -> Self {
-        Self { base: None, due: None, ended: None, latest: None, initial: false, is_written: false }
+        Self {
+            base: None,
+            due: None,
+            ended: None,
+            latest: None,
+            initial: false,
+            is_written: false,
+            first_change: None,
+            first_after_due: None,
+            first_after_end: None,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
     use crate::record::Identity;
     use std::sync::Arc;
 
@@ -418,7 +502,7 @@ mod tests {
     #[test]
     fn only_replicas_get_unseen_stay_end() {
         let mut outbox = created_and_deleted(true);
-        assert_eq!(outbox.first_pending(), Some(&ResourceVersion::new("6")));
+        assert_eq!(outbox.first_pending(), Some(&ResourceVersion::new("5")));
         outbox.begin_write(false);
         outbox.finish_write(true);
         let due =
@@ -429,5 +513,106 @@ mod tests {
         let mut outbox = created_and_deleted(false);
         outbox.begin_write(false);
         assert_eq!((outbox.len(), outbox.first_pending()), (0, None));
+    }
+
+    fn update(old: &str, new: &str) -> Change<()> {
+        Change::of_list(Event::Updated { old: object(old), new: object(new) })
+    }
+
+    fn write(outbox: &mut Outbox<()>) {
+        outbox.begin_write(false);
+        outbox.finish_write(true);
+    }
+
+    /// Acknowledges the due event, if there is one.
+    fn acknowledge(outbox: &mut Outbox<()>) -> Option<DueEvent<Object<()>>> {
+        let key = ObjectKey::namespaced("default", "a");
+        let due = outbox.get(&key)?.due.clone()?;
+        assert!(outbox.acknowledge(&key, &due));
+        Some(due)
+    }
+
+    fn first_pending(outbox: &Outbox<()>) -> Option<&str> {
+        outbox.first_pending().map(ResourceVersion::as_str)
+    }
+
+    #[test]
+    fn merged_changes_keep_first_version() {
+        let mut outbox = Outbox::default();
+        outbox.record(&update("5", "6"));
+        write(&mut outbox);
+        outbox.record(&update("6", "7"));
+        outbox.record(&update("7", "8"));
+        assert_eq!(first_pending(&outbox), Some("6"));
+        acknowledge(&mut outbox).expect("version 6 is due");
+        assert_eq!(first_pending(&outbox), Some("7"));
+        write(&mut outbox);
+        outbox.record(&update("8", "9"));
+        assert_eq!(first_pending(&outbox), Some("7"));
+        acknowledge(&mut outbox).expect("version 8 is due");
+        assert_eq!(first_pending(&outbox), Some("9"));
+    }
+
+    #[test]
+    fn restored_delivery_has_lower_bound() {
+        let mut outbox = Outbox::default();
+        let (base, due, latest) = (Some(object("5")), Some(DueEvent::State(object("8"))), Some(object("12")));
+        let pending = PendingDelivery { base, due, latest, ..PendingDelivery::default() };
+        outbox.restore(ObjectKey::namespaced("default", "a"), pending);
+        assert_eq!(first_pending(&outbox), Some("6"));
+        acknowledge(&mut outbox).expect("version 8 is due");
+        assert_eq!(first_pending(&outbox), Some("9"));
+    }
+
+    /// The first pending version is that of the first unacknowledged change, in random sequences of changes, writes
+    /// and acknowledgements of one object.
+    #[test]
+    fn first_pending_is_first_unacknowledged_change() {
+        let key = ObjectKey::namespaced("default", "a");
+        for seed in 0..200 {
+            let (mut rng, mut outbox) = (Random::new(seed), Outbox::default());
+            outbox.deliver_unseen_ends(true);
+            let (mut current, mut unacknowledged) = (None::<Object<()>>, Vec::<u64>::new());
+            for version in 1..60_u64 {
+                match rng.below(6) {
+                    0 => write(&mut outbox),
+                    1 => {
+                        let acknowledged = match acknowledge(&mut outbox) {
+                            Some(DueEvent::State(state)) => state.version().clone(),
+                            Some(DueEvent::End(end)) => end.version().clone(),
+                            None => continue,
+                        };
+                        unacknowledged
+                            .retain(|version| ResourceVersion::new(&version.to_string()).is_newer_than(&acknowledged));
+                    }
+                    change => {
+                        let (new, initial) = (object(&version.to_string()), false);
+                        let event = match current.take() {
+                            None => Event::Added { object: new.clone(), initial },
+                            Some(last) if change == 2 => Event::Deleted {
+                                last,
+                                version: Some(new.version().clone()),
+                                certainty: Certainty::Observed,
+                                reason: DeleteReason::Deleted,
+                            },
+                            Some(old) => Event::Updated { old, new: new.clone() },
+                        };
+                        current = (!matches!(event, Event::Deleted { .. })).then_some(new);
+                        outbox.record(&Change::of_list(event));
+                        unacknowledged.push(version);
+                    }
+                }
+                let Some(pending) = outbox.get(&key) else {
+                    unacknowledged.clear();
+                    continue;
+                };
+                let expected = unacknowledged.first().map(u64::to_string);
+                match first_pending(&outbox) {
+                    Some(first) => assert_eq!(Some(first), expected.as_deref(), "seed {seed}, version {version}"),
+                    // A stay whose start and end were both unseen is dropped.
+                    None => assert!(pending.due.is_none() && pending.ended.is_none() && pending.latest.is_none()),
+                }
+            }
+        }
     }
 }
