@@ -57,6 +57,7 @@ pub mod config;
 pub mod dead_letter;
 pub mod delivery_outcome;
 mod document;
+mod earlier_writes;
 mod endpoints;
 mod engine;
 pub mod engine_event;

@@ -9,21 +9,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kube::core::DynamicObject;
-use steadfast::{Informer, Lazy, WaitError};
+use steadfast::{Informer, Lazy};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
+
+use crate::earlier_writes::confirm;
 
 /// Maximum time for which the entries of an unconfirmed input are held back. Afterwards they are added, because a
 /// target that was emptied during an outage of the API server must not stay empty. Nothing is removed before the
 /// confirmation.
 const MAX_HOLD: Duration = Duration::from_secs(5);
-
-/// Deadline of one attempt to confirm a cache.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Delay after an attempt that failed before its deadline.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Progress of one input in one term. Dropping the value stops the wait.
 pub(super) struct TermBarrier {
@@ -68,19 +64,5 @@ impl TermBarrier {
     /// Returns true if the entries of the input must not be added yet.
     pub(super) fn holds_back(&self) -> bool {
         !self.is_confirmed() && self.started.elapsed() < MAX_HOLD
-    }
-}
-
-/// Waits until the cache contains all writes so far. Returns false if the informer was stopped.
-async fn confirm(informer: &Informer<Lazy<DynamicObject>>) -> bool {
-    let written = informer.written_so_far();
-    loop {
-        match informer.wait_for_writes(&written, ATTEMPT_TIMEOUT).await {
-            Ok(()) => return true,
-            // A stopped informer stays in doubt.
-            Err(WaitError::Stopped { .. }) => return false,
-            Err(WaitError::Deadline { .. }) => {}
-            Err(_) => sleep(RETRY_DELAY).await,
-        }
     }
 }

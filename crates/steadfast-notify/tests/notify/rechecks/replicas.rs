@@ -93,6 +93,31 @@ async fn next_leader_sends_missed_instant() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn next_leader_waits_for_earlier_writes() {
+    let (mut fixture, _folders, receiver, [leader, standby]) =
+        start_leader_and_standby("replica-behind", OLD_ENOUGH).await;
+    leader.keeper.close();
+    // One second before the object has the age.
+    sleep(Duration::from_secs(19)).await;
+    fixture.server.faults().freeze(true);
+    let since = clock() + SignedDuration::from_secs(100);
+    fixture.set("a", 1, since, "s");
+    standby.keeper.open(Arc::new(OpenTerm(2)));
+    sleep(Duration::from_secs(3)).await;
+    real_pause().await;
+    assert!(receiver.messages().is_empty(), "the cache is behind: {:?}", receiver.messages());
+    fixture.server.faults().freeze(false);
+    sleep(Duration::from_secs(60)).await;
+    assert!(receiver.messages().is_empty(), "the object is too young: {:?}", receiver.messages());
+    sleep(Duration::from_secs(100)).await;
+    let messages = receiver.wait_for_messages(1).await;
+    let [message] = &messages[..] else { panic!("{messages:?}") };
+    assert_eq!(message.time, since + SignedDuration::from_secs(REPORT_AGE_SECONDS));
+    leader.run.factory.shutdown();
+    standby.run.factory.shutdown();
+}
+
+#[tokio::test(start_paused = true)]
 async fn next_leader_sends_missed_lookup_change() {
     let (mut fixture, _folders, receiver, [leader, standby]) = start_leader_and_standby("replica-lookup", "true").await;
     assert_eq!(receiver.wait_for_messages(1).await.len(), 1);
