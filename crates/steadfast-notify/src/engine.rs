@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use steadfast::ObjectKey;
 use steadfast::unstable::random::Random;
@@ -388,6 +389,17 @@ impl Engine {
             active_rule.and_then(|active_rule| active_rule.last_results.lock().get_mut(sink).map(std::mem::take))
         {
             drop(results_to_drop);
+        }
+    }
+
+    /// Sets the times of a rule's results for `sink` after `now` to `until`, because the clock was set back.
+    pub(crate) fn set_back_results(&self, rule: &str, sink: &str, now: Timestamp, until: Timestamp) {
+        let active_rule = self.shared.rules.lock().get(rule).cloned();
+        if let Some(active_rule) = active_rule {
+            let mut last_results = active_rule.last_results.lock();
+            if let Some(last_results) = last_results.get_mut(sink) {
+                last_results.set_back(now, until);
+            }
         }
     }
 

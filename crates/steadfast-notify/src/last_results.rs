@@ -102,6 +102,14 @@ impl LastResults {
         self.0.get(subject).and_then(|last| last.hash)
     }
 
+    /// Sets the times of results after `now` to `until`, because the clock was set back. Such a result covers no later
+    /// instant of the corrected clock.
+    pub(crate) fn set_back(&mut self, now: Timestamp, until: Timestamp) {
+        for last in self.0.values_mut().filter(|last| last.at > now) {
+            last.at = until;
+        }
+    }
+
     /// Restores the result of an earlier run, unless a later result is known.
     pub(crate) fn restore(&mut self, subject: EventSubject, hash: Option<Hash>) {
         // A result that this process has recorded itself is newer than a restored one.

@@ -24,7 +24,7 @@ use kube::core::DynamicObject;
 use steadfast::{Informer, Lazy, Object, ObjectKey, Snapshot};
 use steadfast_targets::WritePermit;
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::change::{Cause, ObjectChange, ObjectState};
 use crate::config::EventKind;
@@ -79,6 +79,8 @@ pub(crate) struct Recheck {
 struct LeaderState {
     /// All instants up to this instant have been replayed.
     evaluated_until: Timestamp,
+    /// Start of the last pass, on the monotonic clock.
+    last_pass: Instant,
     objects: Option<Arc<Snapshot<Lazy<DynamicObject>>>>,
     /// Last certain state of each looked-up resource.
     looked_up: Option<Arc<LookupSnapshot>>,
@@ -155,6 +157,8 @@ impl Recheck {
         let now = (self.clock)();
         // The task may have been restarted within the term.
         if let Some(evaluated_until) = self.watermark.evaluated_until(permit.token()) {
+            // The clock may have been set back since.
+            self.watermark.set_back(now);
             return self.state_since(evaluated_until.min(now));
         }
         let replication = self.engine.replication();
@@ -172,6 +176,7 @@ impl Recheck {
         let compares_restored = self.watermark.take_restored() && self.rule.compares_states();
         LeaderState {
             evaluated_until,
+            last_pass: Instant::now(),
             objects: None,
             looked_up: None,
             dependents: Dependents::default(),
@@ -210,7 +215,7 @@ impl Recheck {
     /// Waits until the caches of the rule contain all writes before this call.
     async fn confirm_caches(&self) {
         let mut informers = vec![(&self.informer, false)];
-        for caches in &self.caches {
+        if let Some(caches) = &self.caches {
             // An unreadable looked-up resource must not delay objects that do not depend on it. Lookups in doubt are
             // postponed, and the proof that ends the doubt covers the earlier writes.
             informers.extend(caches.informers().map(|informer| (informer, true)));
@@ -227,18 +232,23 @@ impl Recheck {
     async fn run_pass(&self, state: &mut LeaderState) {
         // The clock is read before the caches: the caches are then at least as new as this instant.
         let now = (self.clock)();
+        let is_set_back = self.follow_clock_set_back(state, now);
         let looked_up = self.caches.as_ref().map(LookupCaches::snapshot);
         // Changes of a resource in doubt are unknown, so the settled instant must not pass its last certain instant.
         if !looked_up.as_ref().is_some_and(|looked_up| looked_up.has_resource_in_doubt()) {
             state.certain_at = now;
         }
         let objects = self.informer.snapshot();
-        let changed_keys = changed_keys(state.objects.as_deref(), &objects);
+        let mut changed_keys = changed_keys(state.objects.as_deref(), &objects);
         for key in &changed_keys {
             state.dependents.remove(key);
             state.instants.set(key, None);
             // The handler evaluates the current state of a changed object, so the postponed evaluation is obsolete.
             state.stalled.remove(key);
+        }
+        if is_set_back {
+            // Unchanged objects keep their postponed evaluations.
+            changed_keys.extend(objects.iter().map(|entry| entry.key().clone()));
         }
         // A change of a resource in doubt is detected when the resource is certain again.
         let looked_up = match (looked_up, &state.looked_up) {
@@ -281,6 +291,31 @@ impl Recheck {
             .map_or(certain_until, |at| at.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(at).min(certain_until));
         self.watermark.advance_to(settled_until);
         (state.objects, state.looked_up) = (Some(objects), looked_up);
+    }
+
+    /// Detects that the clock was set back, and moves the state back to an instant on the corrected clock. All objects
+    /// must then be evaluated again: their next instants were computed for a time that has not come yet.
+    ///
+    /// Otherwise, an object that changes before `evaluated_until` would count as evaluated at that later instant, and
+    /// its message would be lost.
+    fn follow_clock_set_back(&self, state: &mut LeaderState, now: Timestamp) -> bool {
+        let since_last_pass = std::mem::replace(&mut state.last_pass, Instant::now()).elapsed();
+        if now >= state.evaluated_until {
+            return false;
+        }
+        // The handler may have evaluated objects between the correction and this pass, so this time is replayed.
+        let since_last_pass = SignedDuration::try_from(since_last_pass).unwrap_or_default();
+        let until = now.checked_sub(since_last_pass).unwrap_or(now);
+        state.evaluated_until = until;
+        state.certain_at = state.certain_at.min(until);
+        // Later instants are computed again.
+        state.stalled.retain(|_, stalled| stalled.cause != Cause::Time || stalled.at <= until);
+        for stalled in state.stalled.values_mut() {
+            stalled.at = stalled.at.min(now);
+        }
+        self.watermark.set_back(until);
+        self.engine.set_back_results(&self.source.rule, &self.sink, now, until);
+        true
     }
 
     /// Sends messages caused by instants up to `now`.

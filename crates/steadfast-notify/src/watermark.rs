@@ -191,6 +191,18 @@ impl Watermark {
         self.changed.notify_one();
     }
 
+    /// Lowers the evaluated instant to `at` after the clock was set back. Does nothing if the instant is not later.
+    pub(crate) fn set_back(&self, at: Timestamp) {
+        {
+            let mut state = self.state();
+            if state.evaluated_until.is_none_or(|evaluated| evaluated <= at) {
+                return;
+            }
+            (state.evaluated_until, state.is_saved) = (Some(at), false);
+        }
+        self.changed.notify_one();
+    }
+
     /// Records the start of sending a message caused by the instant `at`.
     pub(crate) fn start_sending(self: &Arc<Self>, at: Timestamp) -> UnsettledInstant {
         let mut state = self.state();
@@ -465,6 +477,20 @@ mod tests {
         assert_eq!(watermark.settled(), Some(at(20) - ONE_NANOSECOND));
         first.settled();
         assert_eq!(watermark.settled(), Some(at(40)));
+    }
+
+    #[test]
+    fn corrected_clock_lowers_watermark() {
+        let watermark = Watermark::open("here/log pods", &plan(WHEN).rules[0], None);
+        watermark.set_back(at(5));
+        assert_eq!(watermark.settled(), None);
+        watermark.advance_to(at(40));
+        watermark.set_back(at(50));
+        assert_eq!(watermark.settled(), Some(at(40)));
+        watermark.set_back(at(20));
+        assert_eq!(watermark.settled(), Some(at(20)));
+        watermark.advance_to(at(30));
+        assert_eq!(watermark.settled(), Some(at(30)));
     }
 
     /// The handler's message is acknowledged while the recheck task has marked the object for a message. The task does

@@ -40,7 +40,7 @@ thread_local! {
     /// Virtual instant that corresponds to the wall-clock time [`start_time`].
     static CLOCK_START: Cell<Option<Instant>> = const { Cell::new(None) };
 
-    /// Total duration of the simulated suspends of the machine.
+    /// Total duration of the simulated suspends of the machine, and of the jumps of the wall clock.
     static SUSPENDED_TIME: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 
     /// Number of reads of the wall clock.
@@ -488,6 +488,31 @@ async fn aged_object_is_reported_once() {
     let [message] = &messages[..] else { panic!("{messages:?}") };
     assert_eq!((message.time, &*message.kind), (since + SignedDuration::from_secs(REPORT_AGE_SECONDS), "Updated"));
     assert!(message.id.contains(&format!("~{}", message.time)), "{}", message.id);
+    run.factory.shutdown();
+}
+
+#[tokio::test(start_paused = true)]
+async fn clock_set_back_loses_no_instant() {
+    let (mut fixture, receiver) = (Fixture::new().await, Arc::<Receiver>::default());
+    // An object that is evaluated an hour too late is not reported, either.
+    let when = format!("{OLD_ENOUGH} && now - timestamp(object.data.since) < duration('600s')");
+    let run = EngineRun::start(&fixture.server, 1, &when, receiver.clone()).await;
+    sleep(Duration::from_secs(5)).await;
+    let jump = Duration::from_secs(3600);
+    SUSPENDED_TIME.set(jump);
+    sleep(Duration::from_secs(5)).await;
+    let since_during_jump = clock() - SignedDuration::try_from(jump).expect("a short time");
+    fixture.set("a", 1, since_during_jump, "s");
+    sleep(Duration::from_secs(15)).await;
+    SUSPENDED_TIME.set(Duration::ZERO);
+    let since_after_jump = clock();
+    fixture.set("b", 2, since_after_jump, "s");
+    sleep(Duration::from_secs(60)).await;
+    let messages = receiver.wait_for_messages(2).await;
+    let times: BTreeMap<_, _> = messages.iter().map(|message| (&*message.name, message.time)).collect();
+    let due = [("a", since_during_jump), ("b", since_after_jump)]
+        .map(|(name, since)| (name, since + SignedDuration::from_secs(REPORT_AGE_SECONDS)));
+    assert_eq!((times, messages.len()), (BTreeMap::from(due), 2), "{messages:?}");
     run.factory.shutdown();
 }
 
