@@ -194,7 +194,7 @@ impl StalenessGate {
     /// Returns true if the controller continues only with fresh successors of stopped informers. Without pauses, any
     /// synced successor is better than a stopped informer.
     pub(super) fn requires_fresh_successors(&self) -> bool {
-        !self.stale_policy.acts()
+        !self.stale_policy.never_pauses()
     }
 
     /// Returns receivers that are notified when a cache changes.

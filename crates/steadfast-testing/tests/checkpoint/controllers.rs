@@ -24,7 +24,7 @@ async fn controller_resumes_only_on_fresh_cache() -> Result<(), TestError> {
     let log: Arc<Mutex<Vec<String>>> = Arc::default();
     let reconciled = log.clone();
     let controller = Controller::<Lazy<ConfigMap>>::new(&program.factory, program.informer.clone())
-        .stale_policy(StalePolicy::wait(Duration::from_secs(5)))
+        .stale_policy(StalePolicy::pause_after(Duration::from_secs(5)))
         .run_by_key(
             move |key: ObjectKey, _: Arc<()>| {
                 reconciled.lock().push(key.name().to_owned());
