@@ -9,16 +9,52 @@ use kube::core::DynamicObject;
 use steadfast::{Informer, Lazy, WaitError};
 use tokio::time::sleep;
 
+use crate::rule_source::doubt;
+
 /// Deadline of one attempt to confirm a cache.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Delay after an attempt that failed before its deadline.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Waits until the cache contains all writes before this call. Returns false if the informer was stopped.
+/// Interval between checks whether a cache can be confirmed. Longer than the requests in flight at the start of a term.
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Waits until the caches contain all writes before this call: the cache of `informer`, then the caches of the informers
+/// `lookups`. Returns false if an informer was stopped.
 ///
-/// Retries without a limit. Dropping the future ends the wait.
-pub(crate) async fn confirm(informer: &Informer<Lazy<DynamicObject>>) -> bool {
+/// Retries without a limit; dropping the future ends the wait. The wait skips a cache that cannot be confirmed: the
+/// server's versions are opaque, or a looked-up resource is in doubt. The code that reads a looked-up resource handles
+/// its doubt, and the proof that ends the doubt covers the earlier writes.
+pub(crate) async fn confirm_caches(
+    informer: &Informer<Lazy<DynamicObject>>,
+    lookups: &[Informer<Lazy<DynamicObject>>],
+) -> bool {
+    let informers = std::iter::once((informer, false)).chain(lookups.iter().map(|informer| (informer, true)));
+    for (informer, may_be_in_doubt) in informers {
+        tokio::select! {
+            is_confirmed = confirm(informer) => if !is_confirmed {
+                return false;
+            },
+            () = cannot_be_confirmed(informer, may_be_in_doubt) => {}
+        }
+    }
+    true
+}
+
+/// Completes when the wait must end without a confirmation. Checks this each [`CHECK_INTERVAL`].
+async fn cannot_be_confirmed(informer: &Informer<Lazy<DynamicObject>>, may_be_in_doubt: bool) {
+    loop {
+        sleep(CHECK_INTERVAL).await;
+        let is_opaque = informer.snapshot().version().is_some_and(|version| !version.is_ordered());
+        if is_opaque || (may_be_in_doubt && doubt(informer).is_some()) {
+            return;
+        }
+    }
+}
+
+/// Waits until the cache contains all writes before this call. Returns false if the informer was stopped.
+async fn confirm(informer: &Informer<Lazy<DynamicObject>>) -> bool {
     let written = informer.written_so_far();
     loop {
         match informer.wait_for_writes(&written, ATTEMPT_TIMEOUT).await {

@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::change::{Cause, ObjectChange, ObjectState};
 use crate::config::EventKind;
-use crate::earlier_writes::confirm;
+use crate::earlier_writes::confirm_caches;
 use crate::engine::Engine;
 use crate::event_subject::EventSubject;
 use crate::instants::RecheckSchedule;
@@ -45,10 +45,6 @@ const MAX_SLEEP: Duration = Duration::from_secs(10);
 
 /// Interval between repetitions of postponed evaluations.
 const STALLED_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Interval between checks whether a cache can be confirmed, while a new leader waits for earlier writes. Longer than
-/// the requests in flight at the start of the term.
-const CONFIRMATION_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Number of objects per evaluation batch. Other rules can run between batches.
 const OBJECTS_PER_BATCH: usize = 16;
@@ -191,7 +187,9 @@ impl Recheck {
         // An outdated object could cause a false message that no later evaluation corrects. The instants during the
         // wait are replayed afterwards, so the wait loses nothing.
         if self.engine.replication().gate().is_replicated() {
-            self.confirm_caches().await;
+            let lookups: Vec<_> = self.caches.iter().flat_map(|caches| caches.informers()).cloned().collect();
+            // A stopped informer ends the wait. Its cache stays in doubt, which postpones the evaluations.
+            let _ = confirm_caches(&self.informer, &lookups).await;
         }
         loop {
             // While the cache is in doubt, objects may be outdated. Skipped instants are replayed after the doubt.
@@ -208,23 +206,6 @@ impl Recheck {
             tokio::select! {
                 () = changed_caches.notified() => {}
                 () = sleep(sleep_time.min(max_sleep)) => {}
-            }
-        }
-    }
-
-    /// Waits until the caches of the rule contain all writes before this call.
-    async fn confirm_caches(&self) {
-        let mut informers = vec![(&self.informer, false)];
-        if let Some(caches) = &self.caches {
-            // An unreadable looked-up resource must not delay objects that do not depend on it. Lookups in doubt are
-            // postponed, and the proof that ends the doubt covers the earlier writes.
-            informers.extend(caches.informers().map(|informer| (informer, true)));
-        }
-        for (informer, may_be_in_doubt) in informers {
-            tokio::select! {
-                // A stopped informer ends the wait. Its cache stays in doubt, which postpones the evaluations.
-                _ = confirm(informer) => {}
-                () = cannot_be_confirmed(informer, may_be_in_doubt) => {}
             }
         }
     }
@@ -473,18 +454,6 @@ impl Recheck {
             lookups_before,
             ..ObjectChange::new(id, EventKind::Updated, subject, at)
         }))
-    }
-}
-
-/// Completes when the wait for earlier writes must end without a confirmation: the server's versions are opaque, or
-/// the cache is in doubt and `may_be_in_doubt` is true. Checks this each [`CONFIRMATION_CHECK_INTERVAL`].
-async fn cannot_be_confirmed(informer: &Informer<Lazy<DynamicObject>>, may_be_in_doubt: bool) {
-    loop {
-        sleep(CONFIRMATION_CHECK_INTERVAL).await;
-        let is_opaque = informer.snapshot().version().is_some_and(|version| !version.is_ordered());
-        if is_opaque || (may_be_in_doubt && doubt(informer).is_some()) {
-            return;
-        }
     }
 }
 

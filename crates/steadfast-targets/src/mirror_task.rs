@@ -35,6 +35,9 @@ const MIN_CHANGE_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum time that the first pass of a term waits for a desired state of this term.
 const DESIRED_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Delay of a wake-up that indicates a freeze of the process, and additional time for the desired state afterwards.
+const DESIRED_GRACE: Duration = Duration::from_secs(1);
+
 /// Reason for doubt while the desired state is of another term.
 const EARLIER_TERM: &str = "the desired state was determined before the term of this replica as the leader";
 
@@ -214,11 +217,16 @@ impl<T: Target> MirrorTask<T> {
             rejection: None,
             adopted_names: None,
         };
-        let desired_deadline = Instant::now() + DESIRED_TIMEOUT;
+        let (mut desired_deadline, mut is_extended) = (Instant::now() + DESIRED_TIMEOUT, false);
         loop {
             let MirrorTaskInput { desired, is_stopped, .. } = input.borrow_and_update().clone();
             if is_stopped || !permit.is_valid() {
                 return;
+            }
+            // After a freeze, the deadline may have passed before a newer desired state could arrive.
+            if desired_deadline.elapsed() > DESIRED_GRACE && !is_extended {
+                desired_deadline = Instant::now() + DESIRED_GRACE;
+                is_extended = true;
             }
             let next_read = match desired {
                 None => None,

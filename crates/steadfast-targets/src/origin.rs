@@ -42,7 +42,8 @@ pub struct Origin {
     pub uid: String,
 }
 
-/// Uncertainty about the desired entries. Only the affected entries are protected from removal.
+/// Uncertainty about the desired entries. Only the affected entries are protected from removal, and from changes if they
+/// are held back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UncertainOrigins {
     /// All clusters that provide entries of the mirror, including clusters with an uncertain view.
@@ -51,12 +52,14 @@ pub struct UncertainOrigins {
     pub clusters: BTreeMap<String, Arc<str>>,
     /// Objects with unknown entries, and the reason.
     pub objects: BTreeMap<ObjectId, Arc<str>>,
+    /// Clusters whose entries are neither added nor changed, because an earlier leader may have had a newer view.
+    pub held_back: BTreeSet<String>,
 }
 
 impl UncertainOrigins {
     /// Returns true if nothing is uncertain.
     pub fn is_empty(&self) -> bool {
-        self.clusters.is_empty() && self.objects.is_empty()
+        self.clusters.is_empty() && self.objects.is_empty() && self.held_back.is_empty()
     }
 
     /// Returns the reason not to remove an entry of `origin` now. `None` if the entry is certain.

@@ -19,7 +19,7 @@ use crate::origin::Origin;
 pub enum SkipReason {
     /// Another client has an entry at this location.
     Foreign,
-    /// The removal is based on an uncertain view.
+    /// The removal is based on an uncertain view, or the entry is held back.
     Doubt,
     /// The removal needs approval.
     NeedsApproval,
@@ -43,7 +43,7 @@ impl fmt::Display for SkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Foreign => f.write_str("another client has an entry at its location"),
-            Self::Doubt => f.write_str("its removal is based on an uncertain view"),
+            Self::Doubt => f.write_str("its removal or change is based on an uncertain view"),
             Self::NeedsApproval => f.write_str("its removal needs approval"),
             Self::AwaitsReplacement => f.write_str("it is removed when its replacements are in service"),
             Self::InUse => f.write_str("it is drained and still in use"),
@@ -150,6 +150,12 @@ pub(crate) fn plan<V: EntryValue>(
             Some(current) if current == value => continue,
             Some(current) => Step::Change { name: name.clone(), from: current.clone(), to: value.clone() },
         };
+        // The entry stays desired, so that it keeps its locations and no other claim takes its place.
+        let origin = origins.get(name);
+        if origin.is_some_and(|origin| desired.uncertain_origins.held_back.contains(&origin.object.cluster)) {
+            builder.skipped.insert(name.clone(), SkipReason::Doubt);
+            continue;
+        }
         // A change that takes an entry out of service needs the consent of the guard, like a removal.
         let was_serving = found.own.get(name).is_some_and(EntryValue::serves);
         if was_serving && !value.serves() {
@@ -325,7 +331,12 @@ impl<V: EntryValue> PlanBuilder<'_, V> {
         record: &MirrorRecord,
     ) {
         service_ends.retain(|name, _| {
-            let doubt = self.doubt(origins.get(name).or_else(|| record.origin(name)));
+            // The recorded object provides the entry now, and the other one is to provide it.
+            let known = [origins.get(name), record.origin(name)];
+            let doubt = match known {
+                [None, None] => self.doubt(None),
+                known => known.into_iter().flatten().find_map(|origin| self.doubt(Some(origin))),
+            };
             if let Some(reason) = &doubt {
                 self.uncertain.get_or_insert_with(|| reason.clone());
                 self.skipped.insert(name.clone(), SkipReason::Doubt);

@@ -154,13 +154,13 @@ impl MirrorInput {
     pub(super) fn enter_term(&mut self, term: Option<u64>, wake: &Arc<Notify>) {
         let Some(term) = term else { return self.term_barrier = None };
         if self.term_barrier.as_ref().is_none_or(|barrier| !barrier.is_of(term)) {
-            let looked_up = self.caches.iter().flat_map(|caches| caches.informers());
-            let informers = std::iter::once(&self.informer).chain(looked_up).cloned().collect();
-            self.term_barrier = Some(TermBarrier::start(term, informers, wake));
+            let lookups = self.caches.iter().flat_map(|caches| caches.informers()).cloned().collect();
+            self.term_barrier = Some(TermBarrier::start(term, self.informer.clone(), lookups, wake));
         }
+        self.term_barrier.iter_mut().for_each(TermBarrier::record_pass);
     }
 
-    /// Returns true if the entries must not be added yet, because the earlier leader may have removed them.
+    /// Returns true if the entries must not be added or changed yet, because the earlier leader may have a newer cache.
     pub(super) fn is_held_back(&self) -> bool {
         self.term_barrier.as_ref().is_some_and(TermBarrier::holds_back)
     }

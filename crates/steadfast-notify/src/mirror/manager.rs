@@ -124,8 +124,7 @@ pub async fn preview_mirrors(
             input.wait_until_fresh(deadline.saturating_duration_since(Instant::now())).await;
         }
         let (_, clusters) = catch_up_inputs(&mut inputs, entry_fields, grouping).await;
-        let preview =
-            driver.preview(name, settings, memory, &collect_inputs(&inputs, &BTreeSet::new(), &clusters)).await;
+        let preview = driver.preview(name, settings, memory, &collect_inputs(&inputs, &clusters)).await;
         previews.insert(name.clone(), preview);
     }
     previews
@@ -159,11 +158,9 @@ async fn catch_up_inputs(
     (has_changes, clusters)
 }
 
-/// Collects the entries of all inputs except those that are `held_back`, by their numbers.
-fn collect_inputs(inputs: &[MirrorInput], held_back: &BTreeSet<usize>, clusters: &ClusterDoubts) -> CollectedEntries {
-    let included = inputs.iter().enumerate().filter(|(number, _)| !held_back.contains(number));
+fn collect_inputs(inputs: &[MirrorInput], clusters: &ClusterDoubts) -> CollectedEntries {
     collect(
-        included.flat_map(|(_, input)| input.object_entries()),
+        inputs.iter().flat_map(MirrorInput::object_entries),
         clusters,
         inputs.iter().filter_map(MirrorInput::existence_snapshot).collect(),
     )
@@ -221,8 +218,8 @@ impl CollectorTask {
             }
             // Checked before the caches are read. An input that is confirmed during the pass may still have entries of
             // an older snapshot.
-            let is_held_back = |(number, input): (usize, &MirrorInput)| input.is_held_back().then_some(number);
-            let held_back: BTreeSet<usize> = self.inputs.iter().enumerate().filter_map(is_held_back).collect();
+            let held_back = self.inputs.iter().filter(|input| input.is_held_back());
+            let held_back: BTreeSet<String> = held_back.map(|input| input.cluster().to_owned()).collect();
             let (has_changes, mut clusters) =
                 catch_up_inputs(&mut self.inputs, self.entry_fields, &self.grouping).await;
             // A cluster with missing inputs is uncertain: entries of the cluster may exist in the target.
@@ -233,7 +230,8 @@ impl CollectorTask {
             let conditions = (term, held_back, clusters);
             if has_feed_changed || has_changes || reported.as_ref() != Some(&conditions) {
                 let (_, held_back, clusters) = &conditions;
-                let mut collected_entries = collect_inputs(&self.inputs, held_back, clusters);
+                let mut collected_entries = collect_inputs(&self.inputs, clusters);
+                collected_entries.uncertain_origins.held_back.clone_from(held_back);
                 collected_entries.term = term;
                 let invalid = self.mirror.set_desired(&collected_entries);
                 collected_entries.uncertain_origins.objects.extend(invalid);

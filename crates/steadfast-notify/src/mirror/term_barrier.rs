@@ -1,8 +1,7 @@
-//! Wait at the start of a leader's term until the caches of an input contain all earlier writes.
+//! State of the wait for [earlier writes](crate::earlier_writes) of one input, at the start of a leader's term.
 //!
-//! A cache without doubt may still be some seconds behind: doubt starts only when an expected proof is missing. The
-//! earlier leader may have read a newer cache. Without this wait, a new leader would remove entries that the earlier
-//! leader had just added, and add entries that it had just removed.
+//! Without this wait, a new leader would remove entries that the earlier leader had just added, and add entries that it
+//! had just removed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,41 +13,50 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::earlier_writes::confirm;
+use crate::earlier_writes::confirm_caches;
 
-/// Maximum time for which the entries of an unconfirmed input are held back. Afterwards they are added, because a
-/// target that was emptied during an outage of the API server must not stay empty. Nothing is removed before the
-/// confirmation.
+/// Maximum time for which the entries of an unconfirmed input are neither added nor changed. Afterwards they are added,
+/// because a target that was emptied during an outage of the API server must not stay empty. Nothing is removed before
+/// the confirmation.
 const MAX_HOLD: Duration = Duration::from_secs(5);
+
+/// Maximum time that counts between two passes of the mirror. The process may have been frozen in between.
+const MAX_COUNTED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Progress of one input in one term. Dropping the value stops the wait.
 pub(super) struct TermBarrier {
     term: u64,
-    started: Instant,
     is_confirmed: Arc<AtomicBool>,
+    /// Time of the last pass.
+    last_pass: Instant,
+    /// Time for which the entries were held back.
+    held: Duration,
     _tasks: JoinSet<()>,
 }
 
 impl TermBarrier {
-    /// Starts to wait until all of `informers` contain the writes before this call. Then calls `wake.notify_one()`.
+    /// Starts to wait until the caches of `informer` and `lookups` contain the writes before this call. Then calls
+    /// `wake.notify_one()`.
     ///
     /// # Panics
     ///
     /// Panics outside of a tokio runtime.
-    pub(super) fn start(term: u64, informers: Vec<Informer<Lazy<DynamicObject>>>, wake: &Arc<Notify>) -> Self {
+    pub(super) fn start(
+        term: u64,
+        informer: Informer<Lazy<DynamicObject>>,
+        lookups: Vec<Informer<Lazy<DynamicObject>>>,
+        wake: &Arc<Notify>,
+    ) -> Self {
         let (is_confirmed, wake) = (Arc::<AtomicBool>::default(), wake.clone());
         let mut tasks = JoinSet::new();
         let confirmed = is_confirmed.clone();
         tasks.spawn(async move {
-            for informer in &informers {
-                if !confirm(informer).await {
-                    return;
-                }
+            if confirm_caches(&informer, &lookups).await {
+                confirmed.store(true, Ordering::Release);
+                wake.notify_one();
             }
-            confirmed.store(true, Ordering::Release);
-            wake.notify_one();
         });
-        Self { term, started: Instant::now(), is_confirmed, _tasks: tasks }
+        Self { term, is_confirmed, last_pass: Instant::now(), held: Duration::ZERO, _tasks: tasks }
     }
 
     /// Returns true if the barrier belongs to this term.
@@ -61,8 +69,14 @@ impl TermBarrier {
         self.is_confirmed.load(Ordering::Acquire)
     }
 
-    /// Returns true if the entries of the input must not be added yet.
+    /// Records a pass of the mirror.
+    pub(super) fn record_pass(&mut self) {
+        self.held += self.last_pass.elapsed().min(MAX_COUNTED_PAUSE);
+        self.last_pass = Instant::now();
+    }
+
+    /// Returns true if the entries of the input must not be added or changed yet.
     pub(super) fn holds_back(&self) -> bool {
-        !self.is_confirmed() && self.started.elapsed() < MAX_HOLD
+        !self.is_confirmed() && self.held < MAX_HOLD
     }
 }

@@ -156,7 +156,14 @@ async fn new_leader_waits_for_earlier_writes() {
     let doubt = fixture.input.doubt().expect("doubt before the confirmation");
     assert!(doubt.contains("that the earlier leader knew"), "{doubt}");
     assert!(fixture.input.is_held_back(), "the earlier leader may have removed an entry");
+    // A freeze of the process counts only once.
     sleep(Duration::from_secs(5)).await;
+    fixture.input.enter_term(Some(7), &wake);
+    assert!(fixture.input.is_held_back(), "the version may arrive after a freeze");
+    for _ in 0..5 {
+        sleep(Duration::from_secs(1)).await;
+        fixture.input.enter_term(Some(7), &wake);
+    }
     assert!(!fixture.input.is_held_back(), "an unreachable server must not keep a target empty");
     assert!(fixture.input.doubt().is_some(), "removals wait longer");
     fixture.server.faults().freeze(false);

@@ -51,7 +51,8 @@ impl SourceState {
         let failing =
             self.failing.iter().map(|(group, name)| (origin(*group, name, 0).object.clone(), Arc::from("fails")));
         let sources = GROUPS.map(str::to_owned).into();
-        desired.uncertain_origins = UncertainOrigins { sources, clusters, objects: failing.collect() };
+        desired.uncertain_origins =
+            UncertainOrigins { sources, clusters, objects: failing.collect(), ..UncertainOrigins::default() };
         let objects = self.objects.clone();
         desired.exists = Some(ExistenceCheck::new(move |origin| {
             let group = GROUPS.iter().position(|group| *group == origin.group)?;
@@ -116,8 +117,19 @@ fn simulate_history(seed: u64, has_misbehaving_group: bool) -> Vec<BTreeMap<Stri
         }
         let before: Vec<usize> = GROUPS.iter().map(|group| mirror.serving(group)).collect();
         let is_stale = |group: usize| source.stale.contains(&group);
-        let desired = source.desired(true);
+        let mut desired = source.desired(true);
+        // At the start of a term, a cluster can be held back. It is then in doubt, too. The last group must not be held
+        // back: without its entry, the mirror could become empty.
+        let held_group = Some((seed + mirror.seconds) as usize % 8).filter(|group| *group < GROUPS.len() - 1);
+        if let Some(group) = held_group {
+            desired.uncertain_origins.held_back.insert(GROUPS[group].to_owned());
+            desired.uncertain_origins.clusters.insert(GROUPS[group].to_owned(), "held back".into());
+        }
         let plan = mirror.reconcile(&desired, &plan_settings);
+        for step in steps(&plan) {
+            let is_held = held_group.is_some_and(|group| step.name().starts_with(&format!("{}-", GROUPS[group])));
+            assert!(!is_held, "seed {seed}: {step:?} concerns a group that is held back");
+        }
         for (number, group) in GROUPS.iter().enumerate() {
             let is_deleted = |name: &str| {
                 desired.exists.as_ref().and_then(|exists| exists.check(mirror.record.origin(name)?)) == Some(false)
@@ -409,4 +421,31 @@ fn invalid_entry_affects_only_itself() {
     let plan = plan(&desired, &found, &validate, &plan_settings(0.3, false), (&mut record, &mut draining), now);
     assert_eq!(steps(&plan).iter().map(Step::name).collect::<Vec<_>>(), ["a", "c", "old"]);
     assert_eq!(plan.skipped["b"].to_string(), "the name is too long");
+}
+
+#[test]
+fn held_back_claim_keeps_its_entry() {
+    let value = |weight| Backend { location: 0, weight };
+    let mut mirror = SimulatedMirror::new();
+    let settings = plan_settings(1.0, true);
+    // Two clusters provide the entry, in one group. The first one takes precedence.
+    let claim = |cluster: &str| {
+        let object = ObjectId { cluster: cluster.to_owned(), ..ObjectId::default() };
+        Arc::new(Origin { group: "g".to_owned(), object, uid: String::new() })
+    };
+    let mut desired = DesiredState {
+        entries: [("k".to_owned(), value(1))].into(),
+        origins: [("k".to_owned(), claim("east"))].into(),
+        competing: vec![crate::CompetingEntry { name: "k".to_owned(), value: value(2), origin: claim("west") }],
+        ..DesiredState::default()
+    };
+    mirror.reconcile(&desired, &settings);
+    assert_eq!(mirror.found.own["k"], value(1));
+    desired.entries.insert("k".to_owned(), value(3));
+    desired.uncertain_origins.held_back.insert("east".to_owned());
+    let plan = mirror.reconcile(&desired, &settings);
+    assert_eq!((steps(&plan), plan.skipped.get("k")), (Vec::new(), Some(&SkipReason::Doubt)));
+    desired.uncertain_origins.held_back.clear();
+    mirror.reconcile(&desired, &settings);
+    assert_eq!(mirror.found.own["k"], value(3));
 }
