@@ -141,23 +141,20 @@ pub(crate) fn plan<V: EntryValue>(
     let mut flows: BTreeMap<String, Flow> = BTreeMap::new();
     let mut service_ends: BTreeMap<String, Step<V>> = BTreeMap::new();
     for (name, value) in &values {
-        let step = match found.own.get(name) {
-            None if found.others.contains(value.location(name)) => {
-                builder.skipped.insert(name.clone(), SkipReason::Foreign);
-                continue;
-            }
-            None => Step::Add { name: name.clone(), value: value.clone() },
-            Some(current) if current == value => continue,
-            Some(current) => Step::Change { name: name.clone(), from: current.clone(), to: value.clone() },
-        };
-        // The entry stays desired, so that it keeps its locations and no other claim takes its place.
-        let origin = origins.get(name);
-        if origin.is_some_and(|origin| desired.uncertain_origins.held_back.contains(&origin.object.cluster)) {
-            builder.skipped.insert(name.clone(), SkipReason::Doubt);
+        let current = found.own.get(name);
+        if current == Some(value) {
             continue;
         }
+        if let Some(reason) = builder.change_skip_reason(name, value, origins.get(name)) {
+            builder.skipped.insert(name.clone(), reason);
+            continue;
+        }
+        let step = match current {
+            None => Step::Add { name: name.clone(), value: value.clone() },
+            Some(current) => Step::Change { name: name.clone(), from: current.clone(), to: value.clone() },
+        };
         // A change that takes an entry out of service needs the consent of the guard, like a removal.
-        let was_serving = found.own.get(name).is_some_and(EntryValue::serves);
+        let was_serving = current.is_some_and(EntryValue::serves);
         if was_serving && !value.serves() {
             service_ends.insert(name.clone(), step);
         } else {
@@ -222,15 +219,7 @@ pub(crate) fn plan<V: EntryValue>(
     let removals = granted.chain(removals).collect();
 
     let PlanBuilder { skipped, uncertain, .. } = builder;
-    for (name, value) in &values {
-        // The mirror does not own foreign entries.
-        if skipped.get(name) != Some(&SkipReason::Foreign) {
-            let origin = origins.get(name).cloned().unwrap_or_default();
-            let mut locations = value.locations(name);
-            locations.retain(|location| location != name);
-            record.insert(name, EntryRecord { origin, locations, state: format!("{value:?}") });
-        }
-    }
+    record_entries(record, &values, &origins, &skipped);
     record.retain(|name, entry_record| {
         values.contains_key(name)
             || found.own.contains_key(name)
@@ -245,6 +234,22 @@ pub(crate) fn plan<V: EntryValue>(
         conflicting,
         uncertain,
         drain_deadline,
+    }
+}
+
+/// Records the desired entries `values`, except those whose location has an entry of another client: the mirror does not
+/// own them.
+fn record_entries<V: EntryValue>(
+    record: &mut MirrorRecord,
+    values: &BTreeMap<String, V>,
+    origins: &BTreeMap<String, Arc<Origin>>,
+    skipped: &BTreeMap<String, SkipReason>,
+) {
+    for (name, value) in values.iter().filter(|(name, _)| skipped.get(*name) != Some(&SkipReason::Foreign)) {
+        let origin = origins.get(name).cloned().unwrap_or_default();
+        let mut locations = value.locations(name);
+        locations.retain(|location| location != name);
+        record.insert(name, EntryRecord { origin, locations, state: format!("{value:?}") });
     }
 }
 
@@ -294,6 +299,16 @@ impl<V: EntryValue> PlanBuilder<'_, V> {
     fn uncertain_names(&self) -> BTreeSet<String> {
         let uncertain = self.skipped.iter().filter(|(_, reason)| **reason == SkipReason::Doubt);
         uncertain.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Returns the reason not to add or change a desired entry, or `None` if the step may be taken.
+    fn change_skip_reason(&self, name: &str, value: &V, origin: Option<&Arc<Origin>>) -> Option<SkipReason> {
+        if !self.found.own.contains_key(name) && self.found.others.contains(value.location(name)) {
+            return Some(SkipReason::Foreign);
+        }
+        // The entry stays desired, so that it keeps its locations and no other claim takes its place.
+        let held_back = &self.desired.uncertain_origins.held_back;
+        origin.filter(|origin| held_back.contains(&origin.object.cluster)).map(|_| SkipReason::Doubt)
     }
 
     /// Returns the reason to keep an unwanted entry, or `None` if the entry may be removed.

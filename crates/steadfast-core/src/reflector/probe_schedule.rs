@@ -24,8 +24,8 @@ pub(super) struct ProbeSchedule {
     was_overdue: bool,
     /// Time at which a stream broke. A proof after it is required before the cache is fresh again (C10).
     broken_at: Option<Instant>,
-    /// Set if the cache was restored from a checkpoint, until a proof or a break.
-    is_restored: bool,
+    /// Time at which the cache was restored from a checkpoint. `None` after a break.
+    restored_at: Option<Instant>,
     /// Backoff after requests without a proof.
     backoff: Backoff,
 }
@@ -62,7 +62,7 @@ impl ProbeSchedule {
             started_at: Instant::ZERO,
             was_overdue: false,
             broken_at: None,
-            is_restored: false,
+            restored_at: None,
             backoff: Backoff::new(delays),
         }
     }
@@ -101,17 +101,17 @@ impl ProbeSchedule {
 
     /// Records a broken stream: earlier proofs do not cover the server's current state.
     pub(super) fn set_broken(&mut self, now: Instant) {
-        (self.broken_at, self.is_restored) = (Some(now), false);
+        (self.broken_at, self.restored_at) = (Some(now), None);
     }
 
     /// Records that the cache was restored from a checkpoint: it needs a proof.
     pub(super) fn set_restored(&mut self, now: Instant) {
-        (self.broken_at, self.is_restored) = (Some(now), true);
+        (self.broken_at, self.restored_at) = (Some(now), Some(now));
     }
 
     /// Returns whether a stream broke, and no proof has arrived since. An event is then no proof.
     pub(super) fn needs_probe(&self) -> bool {
-        self.broken_at.is_some() && !self.is_restored
+        self.broken_at.is_some() && self.restored_at.is_none()
     }
 
     /// Records the start of a request, and returns its reasons.
@@ -133,7 +133,6 @@ impl ProbeSchedule {
         self.backoff.reset();
         // A proof of a state before the break does not cover the time after the break (C10).
         self.broken_at = self.broken_at.filter(|broken_at| proven_at < *broken_at);
-        self.is_restored &= self.broken_at.is_some();
         self.due_at = proven_at + requester.between(period + period / 20, period + period / 10);
     }
 
