@@ -197,7 +197,7 @@ impl Reflector {
     pub fn restore(&mut self, now: Instant, version: ResourceVersion) {
         self.cache.is_synced = true;
         self.cache.advance(now, version);
-        self.probe.schedule.set_restored(now);
+        self.probe.set_broken(now);
         self.cache.set_state(now, FreshnessState::Resuming, RESTORED);
     }
 

@@ -17,7 +17,7 @@ use crate::dead_letter::DeadLetters;
 use crate::engine_event::{EngineEvent, EventCallback};
 use crate::event_subject::EventSubject;
 use crate::key_locks::KeyLocks;
-use crate::last_results::{Comparison, Hash, LastResults};
+use crate::last_results::{Comparison, Hash, LastResults, SentResults};
 use crate::lookups::LookupSnapshot;
 use crate::message::Message;
 use crate::offload::offload;
@@ -306,8 +306,11 @@ impl Engine {
         // The number is taken while holding the lock, so that results of one object are numbered in order of
         // evaluation.
         let watermark = watermark.map(|watermark| (watermark.clone(), watermark.next_number(), change.subject.clone()));
-        let is_recorded = watermark.as_ref().is_some_and(|(watermark, ..)| watermark.has_results());
-        match self.evaluate_rule(&active_rule, sink, &change, is_recorded).await {
+        let sent_results = watermark.as_ref().map_or_else(SentResults::default, |(watermark, ..)| SentResults {
+            is_recorded: watermark.has_results(),
+            settled_until: watermark.settled(),
+        });
+        match self.evaluate_rule(&active_rule, sink, &change, sent_results).await {
             EvaluationResult::Message { message, hash } => {
                 self.shared.stats.lock().changes += 1;
                 let is_deleted = change.kind == EventKind::Deleted;
@@ -361,7 +364,7 @@ impl Engine {
             // looked-up object. For rules with time or lookups, the state before a change determines the sent result
             // instead.
             if !active_rule.rule.depends_on_context() {
-                let _ = self.evaluate_rule(&active_rule, sink, &change, false).await;
+                let _ = self.evaluate_rule(&active_rule, sink, &change, SentResults::default()).await;
             }
         }
     }
@@ -414,7 +417,7 @@ impl Engine {
         active_rule: &Arc<ActiveRule>,
         sink: &str,
         change: &Arc<ObjectChange>,
-        is_recorded: bool,
+        sent_results: SentResults,
     ) -> EvaluationResult {
         let (evaluated_rule, sink, evaluated_change) = (active_rule.clone(), sink.to_owned(), change.clone());
         let evaluation = offload(move || {
@@ -426,7 +429,7 @@ impl Engine {
             }
             let mut last_results = evaluated_rule.last_results.lock();
             let last_results = last_results.entry(sink).or_default();
-            let comparison = last_results.record(&evaluated_rule.rule, &evaluated_change, &outcome, is_recorded);
+            let comparison = last_results.record(&evaluated_rule.rule, &evaluated_change, &outcome, sent_results);
             Some((outcome, comparison, last_results.hash_of(&evaluated_change.subject)))
         });
         let failed = |reason| Some((RuleOutcome::Failed { expression: "when", reason }, Comparison::Unchanged, None));

@@ -30,6 +30,15 @@ struct LastResult {
     at: Timestamp,
 }
 
+/// Knowledge about results that were sent in earlier runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SentResults {
+    /// True if the watermark file stores results of earlier runs.
+    pub(crate) is_recorded: bool,
+    /// Instant up to which messages caused by time are settled.
+    pub(crate) settled_until: Option<Timestamp>,
+}
+
 /// Comparison of a result with the previous result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Comparison {
@@ -40,16 +49,17 @@ pub(crate) enum Comparison {
 }
 
 impl LastResults {
-    /// Records the result of `rule` for `change`. `is_recorded` is true if the watermark file stores results of earlier
-    /// runs. If the file lacks the previous result of an object, a crash has lost this result. It is then not computed
-    /// from the state before the change: with the present lookups, the computed result may differ from the sent
-    /// message.
+    /// Records the result of `rule` for `change`.
+    ///
+    /// If the watermark file stores results but lacks the previous result of the object, a crash has lost this result.
+    /// It is then not computed from the state before the change: with the present lookups, the computed result may
+    /// differ from the sent message.
     pub(crate) fn record(
         &mut self,
         rule: &CompiledRule,
         change: &ObjectChange,
         outcome: &RuleOutcome,
-        is_recorded: bool,
+        sent_results: SentResults,
     ) -> Comparison {
         let subject = &change.subject;
         // The recorded result may belong to this very change, which may be undelivered.
@@ -71,9 +81,9 @@ impl LastResults {
                 let last = LastResult { hash: Some(hash), at: change.at };
                 let sent_hash = match self.0.insert(subject.clone(), last) {
                     Some(last) => last.hash,
-                    None if is_recorded => None,
+                    None if sent_results.is_recorded => None,
                     // The object was known before the start: its old state gives the sent result.
-                    None => hash_before(rule, change),
+                    None => hash_before(rule, change, sent_results.settled_until),
                 };
                 if sent_hash == Some(hash) { Comparison::Unchanged } else { Comparison::Changed }
             }
@@ -118,8 +128,15 @@ impl LastResults {
 }
 
 /// Returns the hash of the rule's result for the previous state. This result was already sent.
-fn hash_before(rule: &CompiledRule, change: &ObjectChange) -> Option<Hash> {
-    match rule.project(&Arc::new(change.with_previous_state()?)) {
+///
+/// The result may depend on the time. After `settled_until` no further result of the previous state was sent: the
+/// process may have been down since.
+fn hash_before(rule: &CompiledRule, change: &ObjectChange, settled_until: Option<Timestamp>) -> Option<Hash> {
+    let mut previous = change.with_previous_state()?;
+    if let Some(settled_until) = settled_until.filter(|_| change.cause == Cause::Change) {
+        previous.at = previous.at.min(settled_until);
+    }
+    match rule.project(&Arc::new(previous)) {
         RuleOutcome::Fires(value) => Some(hash(&value)),
         _ => None,
     }

@@ -18,8 +18,7 @@ const UNPROVEN: &str = "no proof of freshness within two periods";
 
 impl Reflector {
     /// Advances to `version`. This is a proof of freshness, unless a stream broke and no proof has arrived since (C10):
-    /// the record may belong to a backlog that has accumulated since the break, or to a replica that lags. The first record
-    /// after a restore from a checkpoint still counts.
+    /// the record may belong to a backlog that has accumulated since the break, or to a replica that lags.
     pub(super) fn advance_to(&mut self, now: Instant, version: ResourceVersion) {
         self.cache.advance(now, version);
         if let Phase::Watching(watch) = &mut self.phase {
@@ -31,7 +30,7 @@ impl Reflector {
             self.end_polling();
             self.set_stream_open(now);
         }
-        if self.probe.schedule.needs_probe() && !inject!(self.cache.faults(), UnprovenResume) {
+        if self.probe.is_unproven_since_break(&self.cache) {
             self.record_progress(now);
             self.probe.stream_advanced(now, &self.cache);
         } else {

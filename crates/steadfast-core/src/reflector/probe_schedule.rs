@@ -24,8 +24,6 @@ pub(super) struct ProbeSchedule {
     was_overdue: bool,
     /// Time at which a stream broke. A proof after it is required before the cache is fresh again (C10).
     broken_at: Option<Instant>,
-    /// Time at which the cache was restored from a checkpoint. `None` after a break.
-    restored_at: Option<Instant>,
     /// Backoff after requests without a proof.
     backoff: Backoff,
 }
@@ -62,7 +60,6 @@ impl ProbeSchedule {
             started_at: Instant::ZERO,
             was_overdue: false,
             broken_at: None,
-            restored_at: None,
             backoff: Backoff::new(delays),
         }
     }
@@ -101,17 +98,7 @@ impl ProbeSchedule {
 
     /// Records a broken stream: earlier proofs do not cover the server's current state.
     pub(super) fn set_broken(&mut self, now: Instant) {
-        (self.broken_at, self.restored_at) = (Some(now), None);
-    }
-
-    /// Records that the cache was restored from a checkpoint: it needs a proof.
-    pub(super) fn set_restored(&mut self, now: Instant) {
-        (self.broken_at, self.restored_at) = (Some(now), Some(now));
-    }
-
-    /// Returns whether a stream broke, and no proof has arrived since. An event is then no proof.
-    pub(super) fn needs_probe(&self) -> bool {
-        self.broken_at.is_some() && self.restored_at.is_none()
+        self.broken_at = Some(now);
     }
 
     /// Records the start of a request, and returns its reasons.
