@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use kube::core::DynamicObject;
 use steadfast::{Informer, Lazy, WaitError};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::rule_source::doubt;
@@ -17,8 +18,8 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Delay after an attempt that failed before its deadline.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Interval between checks whether a cache can be confirmed. Longer than the requests in flight at the start of a term.
-const CHECK_INTERVAL: Duration = Duration::from_secs(30);
+/// Interval between checks whether a cache can be confirmed. A cache without doubt is usually confirmed earlier.
+const CHECK_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Waits until the caches contain all writes before this call: the cache of `informer`, then the caches of the informers
 /// `lookups`. Returns false if an informer was stopped.
@@ -31,12 +32,20 @@ pub(crate) async fn confirm_caches(
     lookups: &[Informer<Lazy<DynamicObject>>],
 ) -> bool {
     let informers = std::iter::once((informer, false)).chain(lookups.iter().map(|informer| (informer, true)));
+    // Concurrently: a quiet cache needs about a second. Dropping the set ends all waits.
+    let mut waits = JoinSet::new();
     for (informer, may_be_in_doubt) in informers {
-        tokio::select! {
-            is_confirmed = confirm(informer) => if !is_confirmed {
-                return false;
-            },
-            () = cannot_be_confirmed(informer, may_be_in_doubt) => {}
+        let informer = informer.clone();
+        waits.spawn(async move {
+            tokio::select! {
+                is_confirmed = confirm(&informer) => is_confirmed,
+                () = cannot_be_confirmed(&informer, may_be_in_doubt) => true,
+            }
+        });
+    }
+    while let Some(waited) = waits.join_next().await {
+        if !waited.unwrap_or_default() {
+            return false;
         }
     }
     true

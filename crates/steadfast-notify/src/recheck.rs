@@ -155,6 +155,7 @@ impl Recheck {
         if let Some(evaluated_until) = self.watermark.evaluated_until(permit.token()) {
             // The clock may have been set back since.
             self.watermark.set_back(now);
+            self.engine.set_back_results(&self.source.rule, &self.sink, now, now);
             return self.state_since(evaluated_until.min(now));
         }
         let replication = self.engine.replication();

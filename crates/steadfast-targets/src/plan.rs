@@ -43,7 +43,7 @@ impl fmt::Display for SkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Foreign => f.write_str("another client has an entry at its location"),
-            Self::Doubt => f.write_str("its removal or change is based on an uncertain view"),
+            Self::Doubt => f.write_str("its change is based on an uncertain view"),
             Self::NeedsApproval => f.write_str("its removal needs approval"),
             Self::AwaitsReplacement => f.write_str("it is removed when its replacements are in service"),
             Self::InUse => f.write_str("it is drained and still in use"),
@@ -145,7 +145,7 @@ pub(crate) fn plan<V: EntryValue>(
         if current == Some(value) {
             continue;
         }
-        if let Some(reason) = builder.change_skip_reason(name, value, origins.get(name)) {
+        if let Some(reason) = builder.change_skip_reason(name, value, [origins.get(name), record.origin(name)]) {
             builder.skipped.insert(name.clone(), reason);
             continue;
         }
@@ -219,7 +219,7 @@ pub(crate) fn plan<V: EntryValue>(
     let removals = granted.chain(removals).collect();
 
     let PlanBuilder { skipped, uncertain, .. } = builder;
-    record_entries(record, &values, &origins, &skipped);
+    record_entries(record, found, &values, &origins, &skipped);
     record.retain(|name, entry_record| {
         values.contains_key(name)
             || found.own.contains_key(name)
@@ -238,14 +238,20 @@ pub(crate) fn plan<V: EntryValue>(
 }
 
 /// Records the desired entries `values`, except those whose location has an entry of another client: the mirror does not
-/// own them.
+/// own them. An existing entry that stays unchanged because of doubt keeps its recorded origin.
 fn record_entries<V: EntryValue>(
     record: &mut MirrorRecord,
+    found: &ActualState<V>,
     values: &BTreeMap<String, V>,
     origins: &BTreeMap<String, Arc<Origin>>,
     skipped: &BTreeMap<String, SkipReason>,
 ) {
-    for (name, value) in values.iter().filter(|(name, _)| skipped.get(*name) != Some(&SkipReason::Foreign)) {
+    for (name, value) in values {
+        match skipped.get(name) {
+            Some(SkipReason::Foreign) => continue,
+            Some(SkipReason::Doubt) if found.own.contains_key(name) && record.origin(name).is_some() => continue,
+            _ => {}
+        }
         let origin = origins.get(name).cloned().unwrap_or_default();
         let mut locations = value.locations(name);
         locations.retain(|location| location != name);
@@ -295,20 +301,22 @@ impl<V: EntryValue> PlanBuilder<'_, V> {
         self.skipped.extend(invalid.iter().map(|(name, text)| (name.clone(), reason(text))));
     }
 
-    /// Returns the entries that are skipped because of doubt.
+    /// Returns the entries that are skipped because of doubt, or because the mark is not claimed yet.
     fn uncertain_names(&self) -> BTreeSet<String> {
-        let uncertain = self.skipped.iter().filter(|(_, reason)| **reason == SkipReason::Doubt);
+        let is_uncertain = |reason: &SkipReason| matches!(reason, SkipReason::Doubt | SkipReason::OtherProcess);
+        let uncertain = self.skipped.iter().filter(|(_, reason)| is_uncertain(reason));
         uncertain.map(|(name, _)| name.clone()).collect()
     }
 
     /// Returns the reason not to add or change a desired entry, or `None` if the step may be taken.
-    fn change_skip_reason(&self, name: &str, value: &V, origin: Option<&Arc<Origin>>) -> Option<SkipReason> {
+    fn change_skip_reason(&self, name: &str, value: &V, known: [Option<&Arc<Origin>>; 2]) -> Option<SkipReason> {
         if !self.found.own.contains_key(name) && self.found.others.contains(value.location(name)) {
             return Some(SkipReason::Foreign);
         }
         // The entry stays desired, so that it keeps its locations and no other claim takes its place.
         let held_back = &self.desired.uncertain_origins.held_back;
-        origin.filter(|origin| held_back.contains(&origin.object.cluster)).map(|_| SkipReason::Doubt)
+        let is_held_back = known.into_iter().flatten().any(|origin| held_back.contains(&origin.object.cluster));
+        is_held_back.then_some(SkipReason::Doubt)
     }
 
     /// Returns the reason to keep an unwanted entry, or `None` if the entry may be removed.

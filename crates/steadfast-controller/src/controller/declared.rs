@@ -70,6 +70,16 @@ pub(super) enum StartupLimit {
     Isolated(Duration),
 }
 
+/// Wait of the start for the writes in one cache.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StartupWait {
+    pub(super) limit: StartupLimit,
+    /// Start of the wait.
+    pub(super) started_at: Instant,
+    /// Set if the wait continues while the informer of a cache that reconciles read is stopped.
+    pub(super) waits_across_stops: bool,
+}
+
 impl StartupLimit {
     /// Returns the limit for `cache` under `stale_policy`.
     pub(super) fn of(cache: &DeclaredCache, stale_policy: &StalePolicy) -> Self {
@@ -151,14 +161,14 @@ impl DeclaredCache {
         environment: &SharedEnvironment,
         writes: &Writes,
         deadline: Duration,
-        limit: StartupLimit,
-        started_at: Instant,
+        wait: StartupWait,
     ) -> Result<(), WaitError> {
+        let StartupWait { limit, started_at, waits_across_stops } = wait;
         let is_over_limit = |cache_handle: &dyn CacheHandle| {
             !limit.delays_start(&cache_handle.freshness(), started_at, environment.now())
         };
         let writes_visible = async {
-            if self.role.is_read() {
+            if self.role.is_read() && waits_across_stops {
                 return wait_for_writes_across_stops(&*self.cache, environment, writes, deadline).await;
             }
             match self.cache.wait_for_writes(writes, deadline).await {

@@ -23,7 +23,7 @@ use steadfast::environment::{Instant, SharedEnvironment};
 use steadfast::{CacheId, Freshness, InformerFactory, ObjectKey, WaitError, Writes};
 
 use super::cache_handle::{CacheHandle, wait_for_writes_across_stops};
-use super::declared::{DeclaredCache, Role, StartupLimit};
+use super::declared::{DeclaredCache, Role, StartupLimit, StartupWait};
 use super::diagnostic::ControllerDiagnostic;
 use super::diagnostics::Diagnostics;
 use super::lifecycle::Lifecycle;
@@ -261,8 +261,11 @@ impl WriteTracker {
         let mut is_incomparable = false;
         loop {
             let (written, environment) = (&written, &inner.environment);
+            // With any other policy, reconciles may run although the informer is stopped.
+            let waits_across_stops = !inner.read_caches.lock().is_empty();
             let own = declared.iter().map(|(cache, limit)| {
-                cache.wait_for_writes(environment, written, WARN_INTERVAL, *limit, started_at).boxed()
+                let wait = StartupWait { limit: *limit, started_at, waits_across_stops };
+                cache.wait_for_writes(environment, written, WARN_INTERVAL, wait).boxed()
             });
             let delays_start = |id: CacheId, freshness: &Freshness| {
                 let is_declared = declared.iter().any(|(cache, _)| cache.cache.cache_id() == id);

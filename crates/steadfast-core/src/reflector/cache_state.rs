@@ -92,6 +92,11 @@ impl CacheState {
         !self.is_new_version(version) || self.reached_version().is_some_and(|reached| !version.is_newer_than(reached))
     }
 
+    /// Returns whether a proof covers the state at `then`.
+    pub(super) fn is_proven_since(&self, then: Instant) -> bool {
+        self.evidence.proven.is_some_and(|proven| proven >= then)
+    }
+
     /// Records that our own watch or a list has reached `version`.
     pub(super) fn advance(&mut self, now: Instant, version: ResourceVersion) {
         self.version = Some(version);

@@ -30,11 +30,9 @@ impl Reflector {
             self.end_polling();
             self.set_stream_open(now);
         }
-        if self.probe.is_unproven_since_break(&self.cache) {
-            self.record_progress(now);
-            self.probe.stream_advanced(now, &self.cache);
-        } else {
-            self.record_proof(now, now);
+        match self.probe.proof_of_record(now, &self.cache) {
+            Some(proven_at) => self.record_proof(now, proven_at),
+            None => self.record_progress(now),
         }
     }
 

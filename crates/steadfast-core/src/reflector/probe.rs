@@ -20,6 +20,7 @@
 //! informer that has reached a higher version since.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::bookmark_interval::BookmarkInterval;
 use super::cache_state::CacheState;
@@ -27,7 +28,7 @@ use super::diagnostic::Diagnostic;
 use super::effect::{Effect, Effects};
 use super::failure::{Failure, FailureKind};
 use super::output::Output;
-use super::probe_schedule::{MAX_PROOF_DELAY, ProbeSchedule};
+use super::probe_schedule::{MAX_SHARED_PROOF_AGE, ProbeSchedule};
 use super::record_action::Record;
 use super::request::{BRIEF_WATCH_SECONDS, ProbeMethod, Request, RequestId, SHORT_WATCH_SECONDS};
 use super::requester::Requester;
@@ -48,6 +49,10 @@ pub(super) struct Probe {
     ///
     /// A server that lags is asked about this version again, without another probe (R5).
     lagging_target: Option<ProbeTarget>,
+    /// Version of the last probe since a stream broke. Our own watch proves freshness when it reaches this version.
+    awaited_target: Option<ProbeTarget>,
+    /// Set if the server rejects probes. Events must then suffice as proofs.
+    is_rejected: bool,
 }
 
 /// Activity alongside the watch.
@@ -78,6 +83,9 @@ enum State {
 /// between informers that became silent at the same time.
 const SHARED_PROBE_AGE_DIVISOR: u32 = 12;
 
+/// Delay of the next request after a record of a backlog, which makes a short watch inconclusive.
+const BACKLOG_DELAY: Duration = Duration::from_secs(2);
+
 impl Probe {
     /// Creates the machine without an activity.
     pub(super) fn new(cache: &CacheState) -> Self {
@@ -86,6 +94,8 @@ impl Probe {
             schedule: ProbeSchedule::new(cache.settings.period),
             method: ProbeMethod::Streamed,
             lagging_target: None,
+            awaited_target: None,
+            is_rejected: false,
         }
     }
 
@@ -109,6 +119,20 @@ impl Probe {
         self.schedule.broken_at().is_some() && !inject!(cache.faults(), UnprovenResume)
     }
 
+    /// Returns the instant up to which a record of our own watch proves that the cache had all changes. `None` if the
+    /// record is no proof.
+    ///
+    /// After a stream broke, a record may belong to a backlog. It is then a proof only if the watch has reached the version
+    /// of a later probe. A server that rejects probes, or whose versions have no order, permits no such check.
+    pub(super) fn proof_of_record(&self, now: Instant, cache: &CacheState) -> Option<Instant> {
+        let is_ordered = cache.version.as_ref().is_some_and(ResourceVersion::is_ordered);
+        if !self.is_unproven_since_break(cache) || self.is_rejected || !is_ordered {
+            return Some(now);
+        }
+        let target = self.awaited_target.as_ref().filter(|target| cache.has_shown(&target.version));
+        target.map(|target| target.sent)
+    }
+
     /// Resets the method. Another server may support a form that one server rejected, or the rejection may have been
     /// temporary.
     pub(super) fn forget_rejections(&mut self) {
@@ -118,12 +142,13 @@ impl Probe {
     /// Records a broken stream.
     pub(super) fn set_broken(&mut self, now: Instant) {
         self.schedule.set_broken(now);
-        self.lagging_target = None;
+        (self.lagging_target, self.awaited_target) = (None, None);
     }
 
     /// Records a proof of the state at `then`.
     pub(super) fn proven(&mut self, then: Instant, interval: &BookmarkInterval, requester: &mut Requester) {
         self.lagging_target = None;
+        self.awaited_target = self.awaited_target.take().filter(|target| target.sent > then);
         self.schedule.proven(then, interval.period(), requester);
     }
 
@@ -208,7 +233,7 @@ impl Probe {
             _ if reasons.is_requested => now,
             // After a broken connection, neither a probe from before the break helps nor a probe from long before the
             // new connection.
-            Some(broken) => broken.max(now - MAX_PROOF_DELAY * 2),
+            Some(broken) => broken.max(now - MAX_SHARED_PROOF_AGE),
             None => now - period / SHARED_PROBE_AGE_DIVISOR,
         };
         let id = requester.next_id();
@@ -245,10 +270,14 @@ impl Probe {
             );
             return effects;
         };
+        self.is_rejected = false;
         if is_older {
             effects.push(Effect::LeaveWatch);
             effects.push(Effect::HistoryChanged(version));
         } else {
+            if self.schedule.broken_at().is_some_and(|broken_at| sent >= broken_at) {
+                self.awaited_target = Some(ProbeTarget { version: version.clone(), sent });
+            }
             self.prove(now, ProbeTarget { version, sent }, is_urgent, cache, requester, &mut effects);
         }
         effects
@@ -336,9 +365,13 @@ impl Probe {
             State::AwaitingDelivery { result, .. } => result.clone(),
             _ => return,
         };
-        if result.newest_event.is_some_and(|newest_event| cache.is_new_version(&newest_event)) {
+        let lacks_event = result.newest_event.is_some_and(|newest_event| cache.is_new_version(&newest_event));
+        if (lacks_event || !result.reached_target) && cache.is_proven_since(result.target.sent) {
+            // Our own watch has reached the target in the meantime.
+            self.state = State::Quiet;
+        } else if lacks_event {
             self.handle_missing_proof("another watch has delivered events that this watch has not", cache, effects);
-        } else if !result.reached_target && !cache.has_shown(&result.target.version) {
+        } else if !result.reached_target {
             self.handle_missing_proof(
                 "no proof of freshness: a short watch did not deliver all changes",
                 cache,
@@ -350,15 +383,6 @@ impl Probe {
                 effects.push(Effect::ShortWatchReached(result.target.version));
             }
             effects.push(Effect::ProofFound(result.target.sent));
-        }
-    }
-
-    /// Ends a short watch whose target our own watch has reached.
-    pub(super) fn stream_advanced(&mut self, now: Instant, cache: &CacheState) {
-        if let State::ShortWatching { watch, deadline } = &mut self.state
-            && cache.has_shown(&watch.target.version)
-        {
-            *deadline = now;
         }
     }
 
@@ -381,6 +405,10 @@ impl Probe {
         let State::ShortWatching { watch, .. } = &mut self.state else { return effects };
         watch.ended(now, server_reached_target);
         let (is_brief, result) = (watch.is_brief, watch.result());
+        if is_brief && !result.reached_target && cache.is_proven_since(result.target.sent) {
+            self.state = State::Quiet;
+            return effects;
+        }
         if is_brief && !result.reached_target {
             // One second was too short, for example because of events. Such an end neither proves nor disproves
             // freshness.
@@ -469,6 +497,8 @@ impl Probe {
                     self.state = State::Quiet;
                     self.schedule.delay_by(now, retry_after, requester);
                 } else {
+                    let is_probing = matches!(self.state, State::Probing { .. });
+                    self.is_rejected |= is_probing && is_rejection(failure);
                     self.handle_missing_proof(
                         &format!("no proof of freshness: {}", failure.message),
                         cache,
@@ -507,6 +537,12 @@ impl Probe {
         // The server rejected every method. The next request starts with the preferred method again.
         if self.method == ProbeMethod::Unknown {
             self.forget_rejections();
+        }
+        let is_advancing = cache.reached_at > self.schedule.started_at();
+        if self.is_unproven_since_break(cache) && is_advancing {
+            // Our own watch works, and still delivers a backlog.
+            self.schedule.set_due(cache.reached_at + BACKLOG_DELAY);
+            return;
         }
         // A bookmark of our own watch may have delivered the proof since the request.
         if cache.evidence.proven.is_none_or(|proven| proven <= self.schedule.started_at()) {

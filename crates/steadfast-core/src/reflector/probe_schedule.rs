@@ -40,6 +40,9 @@ pub(super) struct ProofReasons {
 /// Minimum time between the starts of two requests.
 const MIN_REQUEST_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Maximum age of another informer's probe that counts as a proof after a break.
+pub(super) const MAX_SHARED_PROOF_AGE: Duration = Duration::from_secs(4);
+
 /// Maximum time until a proof is requested after a broken watch is open again. The time is random, so that the first
 /// informer's probe serves the other informers of the resource. Informers whose watches open later send their own.
 pub(super) const MAX_PROOF_DELAY: Duration = Duration::from_millis(500);

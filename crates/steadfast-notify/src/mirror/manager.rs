@@ -194,7 +194,7 @@ impl CollectorTask {
         let mut feed_changes = self.feed.subscribe();
         feed_changes.mark_changed();
         // `None` before the first collection.
-        let mut reported = None;
+        let (mut reported, mut planned_pause) = (None, CHECK_INTERVAL);
         loop {
             if let Some(reason) = self.mirror.end_reason() {
                 // The supervisor counts the failure and restarts the whole mirror.
@@ -214,7 +214,7 @@ impl CollectorTask {
             let term = permit.as_ref().map_or(0, WritePermit::token);
             let replica_term = permit.as_ref().filter(|_| self.context.gate.is_replicated()).map(WritePermit::token);
             for input in &mut self.inputs {
-                input.enter_term(replica_term, &wake_signal);
+                input.enter_term(replica_term, planned_pause, &wake_signal);
             }
             // Checked before the caches are read. An input that is confirmed during the pass may still have entries of
             // an older snapshot.
@@ -225,6 +225,11 @@ impl CollectorTask {
             // A cluster with missing inputs is uncertain: entries of the cluster may exist in the target.
             for (cluster, reason) in self.feed.missing().into_iter().chain(self.failed_inputs.clone()) {
                 clusters.insert(cluster, Some(reason.into()));
+            }
+            // The barrier of a cluster may have ended in between. Nothing of it may be removed in this pass either.
+            for cluster in &held_back {
+                let doubt = clusters.entry(cluster.clone()).or_default();
+                doubt.get_or_insert_with(|| "the entries of the cluster are held back".into());
             }
             // Without any change, the desired state stays valid. The mirror still compares the target periodically.
             let conditions = (term, held_back, clusters);
@@ -241,8 +246,10 @@ impl CollectorTask {
             self.report_mirror();
             self.take_approvals();
             // The pause grows with the cost of a pass: collection uses at most a tenth of the time.
+            let min_pause = (started.elapsed() * 10).clamp(COLLECT_MIN_DELAY, COLLECT_MAX_DELAY);
+            planned_pause = min_pause + CHECK_INTERVAL;
             let pause = async {
-                sleep((started.elapsed() * 10).clamp(COLLECT_MIN_DELAY, COLLECT_MAX_DELAY)).await;
+                sleep(min_pause).await;
                 // Continue after the interval even without a notification.
                 let _ = timeout(CHECK_INTERVAL, wake_signal.notified()).await;
             };

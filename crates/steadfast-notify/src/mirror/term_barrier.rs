@@ -20,8 +20,9 @@ use crate::earlier_writes::confirm_caches;
 /// the confirmation.
 const MAX_HOLD: Duration = Duration::from_secs(5);
 
-/// Maximum time that counts between two passes of the mirror. The process may have been frozen in between.
-const MAX_COUNTED_PAUSE: Duration = Duration::from_secs(1);
+/// Maximum time that counts between two passes of the mirror, in addition to their planned pause. The process may have
+/// been frozen in between.
+const MAX_COUNTED_DELAY: Duration = Duration::from_secs(1);
 
 /// Progress of one input in one term. Dropping the value stops the wait.
 pub(super) struct TermBarrier {
@@ -69,9 +70,9 @@ impl TermBarrier {
         self.is_confirmed.load(Ordering::Acquire)
     }
 
-    /// Records a pass of the mirror.
-    pub(super) fn record_pass(&mut self) {
-        self.held += self.last_pass.elapsed().min(MAX_COUNTED_PAUSE);
+    /// Records a pass of the mirror, which follows the pass before after at most `planned_pause`.
+    pub(super) fn record_pass(&mut self, planned_pause: Duration) {
+        self.held += self.last_pass.elapsed().min(planned_pause + MAX_COUNTED_DELAY);
         self.last_pass = Instant::now();
     }
 

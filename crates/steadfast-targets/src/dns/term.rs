@@ -47,8 +47,7 @@ impl Zone {
         };
         let recorded = records.iter().find_map(read_term);
         match recorded {
-            // An expired record could be replaced by an earlier leader, so it is renewed before.
-            Some((recorded, since)) if recorded == term && now.saturating_sub(since) < OWNER_EXPIRES_SECS / 2 => {
+            Some((recorded, since)) if recorded == term => {
                 self.state().term = Some(text(term, since));
                 return Ok(true);
             }
