@@ -30,13 +30,24 @@ impl Reflector {
             self.end_polling();
             self.set_stream_open(now);
         }
-        match self.probe.proof_of_record(now, &self.cache) {
+        if self.probe.is_unproven_since_break(&self.cache) {
+            self.advance_after_break(now);
+        } else {
+            self.record_proof(now, now);
+        }
+    }
+
+    /// Handles a record after a stream broke. Rare, so it is not part of the path of each record.
+    #[cold]
+    fn advance_after_break(&mut self, now: Instant) {
+        match self.probe.proof_after_break(now, &self.cache) {
             Some(proven_at) => self.record_proof(now, proven_at),
             None => self.record_progress(now),
         }
     }
 
     /// Records that the server works: it has delivered a change, or a proof. Resets the backoff for failures (R6).
+    #[inline]
     fn record_progress(&mut self, now: Instant) {
         self.delta_policy.decay(now);
         self.backoffs.failures.reset();

@@ -119,14 +119,14 @@ impl Probe {
         self.schedule.broken_at().is_some() && !inject!(cache.faults(), UnprovenResume)
     }
 
-    /// Returns the instant up to which a record of our own watch proves that the cache had all changes. `None` if the
-    /// record is no proof.
+    /// Returns the instant up to which a record of our own watch proves that the cache had all changes, after a stream
+    /// broke. `None` if the record is no proof.
     ///
-    /// After a stream broke, a record may belong to a backlog. It is then a proof only if the watch has reached the version
-    /// of a later probe. A server that rejects probes, or whose versions have no order, permits no such check.
-    pub(super) fn proof_of_record(&self, now: Instant, cache: &CacheState) -> Option<Instant> {
+    /// The record may belong to a backlog. It is a proof only if the watch has reached the version of a later probe. A server
+    /// that rejects probes, or whose versions have no order, permits no such check.
+    pub(super) fn proof_after_break(&self, now: Instant, cache: &CacheState) -> Option<Instant> {
         let is_ordered = cache.version.as_ref().is_some_and(ResourceVersion::is_ordered);
-        if !self.is_unproven_since_break(cache) || self.is_rejected || !is_ordered {
+        if self.is_rejected || !is_ordered {
             return Some(now);
         }
         let target = self.awaited_target.as_ref().filter(|target| cache.has_shown(&target.version));
@@ -148,7 +148,6 @@ impl Probe {
     /// Records a proof of the state at `then`.
     pub(super) fn proven(&mut self, then: Instant, interval: &BookmarkInterval, requester: &mut Requester) {
         self.lagging_target = None;
-        self.awaited_target = self.awaited_target.take().filter(|target| target.sent > then);
         self.schedule.proven(then, interval.period(), requester);
     }
 
