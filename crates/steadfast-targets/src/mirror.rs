@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use crate::entry::{DesiredState, EntryValue, Target};
 use crate::mirror_memory::MirrorMemory;
@@ -17,18 +17,8 @@ use crate::status::MirrorStatus;
 pub struct Mirror<V> {
     input: watch::Sender<MirrorTaskInput<V>>,
     status: watch::Receiver<MirrorStatus<V>>,
-    task: AbortOnDrop,
-}
-
-/// Task that a drop of the handle aborts. A drop of a [`JoinHandle`] would detach the task, and the mirror could still
-/// apply steps next to its successor.
-#[derive(Debug)]
-struct AbortOnDrop(JoinHandle<()>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    /// One task, which a drop of the set aborts. A detached task could still apply steps next to its successor.
+    task: JoinSet<()>,
 }
 
 impl<V: EntryValue> Mirror<V> {
@@ -44,7 +34,8 @@ impl<V: EntryValue> Mirror<V> {
             watch::channel(MirrorTaskInput { desired: None, is_stopped: false, compare_requests: 0 });
         let (status_sender, status) = watch::channel(MirrorStatus::default());
         let mirror_task = MirrorTask::new(name, target, settings, memory, status_sender);
-        let task = AbortOnDrop(tokio::spawn(mirror_task.supervise(input_receiver)));
+        let mut task = JoinSet::new();
+        task.spawn(mirror_task.supervise(input_receiver));
         Self { input, status, task }
     }
 
@@ -73,6 +64,6 @@ impl<V: EntryValue> Mirror<V> {
     pub async fn stop(mut self) {
         self.input.send_modify(|input| input.is_stopped = true);
         // A task that panicked has been reported already.
-        drop((&mut self.task.0).await);
+        drop(self.task.join_next().await);
     }
 }
