@@ -320,15 +320,19 @@ impl Relatives {
     /// Returns whether the object is an `EndpointSlice` with a pod below a root, or the Service of such a slice.
     fn serves_relatives(&self, uid: &str) -> bool {
         let Some(node) = self.nodes.get(uid) else { return false };
-        let serves = |node: &TreeNode| node.targets.iter().any(|target| self.is_below_root(target, MAX_DEPTH));
-        let is_slice_of_service = |slice: &TreeNode| slice.owners.iter().any(|owner| owner == uid) && serves(slice);
-        serves(node) || (node.resource == "services" && self.nodes.values().any(is_slice_of_service))
+        let is_slice_of_service =
+            |slice: &TreeNode| slice.owners.iter().any(|owner| owner == uid) && self.lists_relatives(slice);
+        self.lists_relatives(node) || (node.resource == "services" && self.nodes.values().any(is_slice_of_service))
+    }
+
+    /// Returns whether the object is an `EndpointSlice` with a pod below a root.
+    fn lists_relatives(&self, node: &TreeNode) -> bool {
+        node.targets.iter().any(|target| self.is_below_root(target, MAX_DEPTH))
     }
 
     /// Returns the `EndpointSlice`s with pods below a root, and the Services of these slices.
     fn services(&self) -> Vec<&TreeNode> {
-        let has_relatives = |node: &TreeNode| node.targets.iter().any(|target| self.is_below_root(target, MAX_DEPTH));
-        let mut services: Vec<&TreeNode> = self.nodes.values().filter(|node| has_relatives(node)).collect();
+        let mut services: Vec<&TreeNode> = self.nodes.values().filter(|node| self.lists_relatives(node)).collect();
         let owners: HashSet<&String> = services.iter().flat_map(|slice| &slice.owners).collect();
         let owners = owners.into_iter().filter_map(|owner| self.nodes.get(owner));
         services.extend(owners.filter(|owner| owner.resource == "services"));
