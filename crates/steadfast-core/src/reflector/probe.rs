@@ -404,15 +404,13 @@ impl Probe {
         let State::ShortWatching { watch, .. } = &mut self.state else { return effects };
         watch.ended(now, server_reached_target);
         let (is_brief, result) = (watch.is_brief, watch.result());
-        if is_brief && !result.reached_target && cache.is_proven_since(result.target.sent) {
-            self.state = State::Quiet;
-            return effects;
-        }
         if is_brief && !result.reached_target {
             // One second was too short, for example because of events. Such an end neither proves nor disproves
             // freshness.
             self.state = State::Quiet;
-            self.prove(now, result.target, false, cache, requester, &mut effects);
+            if !cache.is_proven_since(result.target.sent) {
+                self.prove(now, result.target, false, cache, requester, &mut effects);
+            }
             return effects;
         }
         // Only events above the cached version count. Our own watch has a short time to deliver the same events.
