@@ -10,6 +10,7 @@ use steadfast::{Informer, Lazy, WaitError};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use crate::lookups::LookupCaches;
 use crate::rule_source::doubt;
 
 /// Deadline of one attempt to confirm a cache.
@@ -21,17 +22,15 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Interval between checks whether a cache can be confirmed. A cache without doubt is usually confirmed earlier.
 const CHECK_INTERVAL: Duration = Duration::from_secs(3);
 
-/// Waits until the caches contain all writes before this call: the cache of `informer`, then the caches of the informers
-/// `lookups`. Returns false if an informer was stopped.
+/// Waits until the cache of `informer` and the caches of `lookups` contain all writes before this call. Returns false if
+/// an informer was stopped.
 ///
 /// Retries without a limit; dropping the future ends the wait. The wait skips a cache that cannot be confirmed: the
 /// server's versions are opaque, or a looked-up resource is in doubt. The code that reads a looked-up resource handles
 /// its doubt, and the proof that ends the doubt covers the earlier writes.
-pub(crate) async fn confirm_caches(
-    informer: &Informer<Lazy<DynamicObject>>,
-    lookups: &[Informer<Lazy<DynamicObject>>],
-) -> bool {
-    let informers = std::iter::once((informer, false)).chain(lookups.iter().map(|informer| (informer, true)));
+pub(crate) async fn confirm_caches(informer: &Informer<Lazy<DynamicObject>>, lookups: Option<&LookupCaches>) -> bool {
+    let lookups = lookups.into_iter().flat_map(LookupCaches::informers);
+    let informers = std::iter::once((informer, false)).chain(lookups.map(|informer| (informer, true)));
     // Concurrently: a quiet cache needs about a second. Dropping the set ends all waits.
     let mut waits = JoinSet::new();
     for (informer, may_be_in_doubt) in informers {

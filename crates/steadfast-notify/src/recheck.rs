@@ -154,8 +154,7 @@ impl Recheck {
         // The task may have been restarted within the term.
         if let Some(evaluated_until) = self.watermark.evaluated_until(permit.token()) {
             // The clock may have been set back since.
-            self.watermark.set_back(now);
-            self.engine.set_back_results(&self.source.rule, &self.sink, now, now);
+            self.set_back(now, now);
             return self.state_since(evaluated_until.min(now));
         }
         let replication = self.engine.replication();
@@ -188,9 +187,8 @@ impl Recheck {
         // An outdated object could cause a false message that no later evaluation corrects. The instants during the
         // wait are replayed afterwards, so the wait loses nothing.
         if self.engine.replication().gate().is_replicated() {
-            let lookups: Vec<_> = self.caches.iter().flat_map(|caches| caches.informers()).cloned().collect();
             // A stopped informer ends the wait. Its cache stays in doubt, which postpones the evaluations.
-            let _ = confirm_caches(&self.informer, &lookups).await;
+            let _ = confirm_caches(&self.informer, self.caches.as_deref()).await;
         }
         loop {
             // While the cache is in doubt, objects may be outdated. Skipped instants are replayed after the doubt.
@@ -295,9 +293,14 @@ impl Recheck {
         for stalled in state.stalled.values_mut() {
             stalled.at = stalled.at.min(now);
         }
+        self.set_back(now, until);
+        true
+    }
+
+    /// Sets the watermark, and the times of results after `now`, back to `until`.
+    fn set_back(&self, now: Timestamp, until: Timestamp) {
         self.watermark.set_back(until);
         self.engine.set_back_results(&self.source.rule, &self.sink, now, until);
-        true
     }
 
     /// Sends messages caused by instants up to `now`.

@@ -149,14 +149,14 @@ impl MirrorInput {
         [self.informer.changed()].into_iter().chain(looked_up).collect()
     }
 
-    /// Makes the input wait for all writes before `term`, unless this wait has already started. `None` ends the wait: this
+    /// Makes the input wait for all writes before `term`, unless this wait has already started. 0 ends the wait: this
     /// process has no term, or has no replicas. Wakes with `wake` at the end of the wait. `planned_pause` is the maximum
     /// pause before this pass.
-    pub(super) fn enter_term(&mut self, term: Option<u64>, planned_pause: Duration, wake: &Arc<Notify>) {
-        let Some(term) = term else { return self.term_barrier = None };
-        if self.term_barrier.as_ref().is_none_or(|barrier| !barrier.is_of(term)) {
-            let lookups = self.caches.iter().flat_map(|caches| caches.informers()).cloned().collect();
-            self.term_barrier = Some(TermBarrier::start(term, self.informer.clone(), lookups, wake));
+    pub(super) fn enter_term(&mut self, term: u64, planned_pause: Duration, wake: &Arc<Notify>) {
+        if term == 0 {
+            self.term_barrier = None;
+        } else if self.term_barrier.as_ref().is_none_or(|barrier| !barrier.is_of(term)) {
+            self.term_barrier = Some(TermBarrier::start(term, self.informer.clone(), self.caches.clone(), wake));
         }
         self.term_barrier.iter_mut().for_each(|barrier| barrier.record_pass(planned_pause));
     }

@@ -211,10 +211,10 @@ impl CollectorTask {
             // The permit at the start of the pass applies, because entries that are collected in one term are not used
             // in another term.
             let permit = self.context.gate.permit();
+            // 0 on a standby, and without replicas.
             let term = permit.as_ref().map_or(0, WritePermit::token);
-            let replica_term = permit.as_ref().filter(|_| self.context.gate.is_replicated()).map(WritePermit::token);
             for input in &mut self.inputs {
-                input.enter_term(replica_term, planned_pause, &wake_signal);
+                input.enter_term(term, planned_pause, &wake_signal);
             }
             // Checked before the caches are read. An input that is confirmed during the pass may still have entries of
             // an older snapshot.

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::earlier_writes::confirm_caches;
+use crate::lookups::LookupCaches;
 
 /// Maximum time for which the entries of an unconfirmed input are neither added nor changed. Afterwards they are added,
 /// because a target that was emptied during an outage of the API server must not stay empty. Nothing is removed before
@@ -45,14 +46,14 @@ impl TermBarrier {
     pub(super) fn start(
         term: u64,
         informer: Informer<Lazy<DynamicObject>>,
-        lookups: Vec<Informer<Lazy<DynamicObject>>>,
+        lookups: Option<Arc<LookupCaches>>,
         wake: &Arc<Notify>,
     ) -> Self {
         let (is_confirmed, wake) = (Arc::<AtomicBool>::default(), wake.clone());
         let mut tasks = JoinSet::new();
         let confirmed = is_confirmed.clone();
         tasks.spawn(async move {
-            if confirm_caches(&informer, &lookups).await {
+            if confirm_caches(&informer, lookups.as_deref()).await {
                 confirmed.store(true, Ordering::Release);
                 wake.notify_one();
             }

@@ -150,7 +150,7 @@ async fn new_leader_waits_for_earlier_writes() {
     fixture.server.faults().freeze(true);
     fixture.create("ConfigMap", "c");
     let wake = Arc::new(Notify::new());
-    fixture.input.enter_term(Some(7), Duration::ZERO, &wake);
+    fixture.input.enter_term(7, Duration::ZERO, &wake);
     sleep(Duration::from_secs(1)).await;
     assert!(!fixture.entries().await.0 && fixture.input.doubt_now().is_none(), "the cache is behind, without doubt");
     let doubt = fixture.input.doubt().expect("doubt before the confirmation");
@@ -158,11 +158,11 @@ async fn new_leader_waits_for_earlier_writes() {
     assert!(fixture.input.is_held_back(), "the earlier leader may have removed an entry");
     // A freeze of the process counts only once.
     sleep(Duration::from_secs(5)).await;
-    fixture.input.enter_term(Some(7), Duration::ZERO, &wake);
+    fixture.input.enter_term(7, Duration::ZERO, &wake);
     assert!(fixture.input.is_held_back(), "the version may arrive after a freeze");
     for _ in 0..5 {
         sleep(Duration::from_secs(1)).await;
-        fixture.input.enter_term(Some(7), Duration::ZERO, &wake);
+        fixture.input.enter_term(7, Duration::ZERO, &wake);
     }
     assert!(!fixture.input.is_held_back(), "an unreachable server must not keep a target empty");
     assert!(fixture.input.doubt().is_some(), "removals wait longer");
@@ -171,11 +171,11 @@ async fn new_leader_waits_for_earlier_writes() {
     assert_eq!(fixture.input.doubt(), None);
     let names: Vec<_> = fixture.entries().await.1.into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["a", "b", "c"]);
-    fixture.input.enter_term(Some(7), Duration::ZERO, &wake);
+    fixture.input.enter_term(7, Duration::ZERO, &wake);
     assert_eq!(fixture.input.doubt(), None, "one confirmation for each term");
-    fixture.input.enter_term(Some(8), Duration::ZERO, &wake);
+    fixture.input.enter_term(8, Duration::ZERO, &wake);
     assert!(fixture.input.doubt().is_some(), "another leader may have written in between");
-    fixture.input.enter_term(None, Duration::ZERO, &wake);
+    fixture.input.enter_term(0, Duration::ZERO, &wake);
     assert_eq!(fixture.input.doubt(), None, "a standby removes nothing anyway");
     fixture.factory.shutdown();
 }
