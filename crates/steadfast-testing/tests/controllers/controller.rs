@@ -64,6 +64,19 @@ impl ControllerFixture {
     fn config_maps(&self) -> Api<ConfigMap> {
         Api::namespaced(self.connection.client(), "default")
     }
+
+    /// Stops `controller`, whose reconciles must end in time, and drops the factory. Checks that no connection is left.
+    async fn assert_stop_closes_connections(self, controller: RunningController) {
+        let stop_report = controller.stop(SECOND).await;
+        assert_eq!((stop_report.cancelled, stop_report.stuck), (0, 0));
+        self.factory.shutdown();
+        drop((self.factory, self.connection));
+        advance(60 * SECOND).await;
+        assert!(
+            self.server.connections().iter().all(|connection| connection.ended.is_some()),
+            "all connections are closed"
+        );
+    }
 }
 
 /// Events in order, each with its time.

@@ -131,15 +131,7 @@ async fn pending_write_wait_ends_with_controller() -> Result<(), TestError> {
     controller.queue().add(key("a"));
     advance(SECOND).await;
     assert_eq!(controller.stats().waiting_for_writes, 1);
-    let stop_report = controller.stop(SECOND).await;
-    assert_eq!((stop_report.cancelled, stop_report.stuck), (0, 0));
-    fixture.factory.shutdown();
-    drop((fixture.factory, fixture.connection));
-    advance(60 * SECOND).await;
-    assert!(
-        fixture.server.connections().iter().all(|connection| connection.ended.is_some()),
-        "all connections are closed"
-    );
+    fixture.assert_stop_closes_connections(controller).await;
     Ok(())
 }
 

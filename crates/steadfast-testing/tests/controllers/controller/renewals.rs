@@ -30,6 +30,22 @@ fn run_by_key(
     )
 }
 
+/// Runs a controller and logs the values of the reconciled objects.
+fn run_by_value(
+    log: &EventLog,
+    controller: Controller<ConfigMap>,
+) -> Result<RunningController, steadfast_controller::RunError> {
+    let reconciled = log.clone();
+    controller.run(
+        move |map: Arc<ConfigMap>, _: Arc<()>| {
+            reconciled.record(map.data.as_ref().and_then(|data| data.get("value")).cloned().unwrap_or_default());
+            async { Ok::<_, Failure>(Action::await_change()) }
+        },
+        back_off,
+        Arc::new(()),
+    )
+}
+
 #[tokio::test(start_paused = true)]
 async fn controller_resumes_with_requested_informer() -> Result<(), TestError> {
     let fixture = ControllerFixture::new().await?;
@@ -71,15 +87,7 @@ async fn run_reads_cache_of_requested_informer() -> Result<(), TestError> {
     let fixture = ControllerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
-    let reconciled = log.clone();
-    let _controller = Controller::<ConfigMap>::new(&fixture.factory, Scope::all()).run(
-        move |map: Arc<ConfigMap>, _: Arc<()>| {
-            reconciled.record(map.data.as_ref().and_then(|data| data.get("value")).cloned().unwrap_or_default());
-            async { Ok::<_, Failure>(Action::await_change()) }
-        },
-        back_off,
-        Arc::new(()),
-    )?;
+    let _controller = run_by_value(&log, Controller::new(&fixture.factory, Scope::all()))?;
     advance(SECOND).await;
     fixture.factory.informer::<ConfigMap>(Scope::all())?.stop();
     fixture.write("a", "2")?;
@@ -174,18 +182,9 @@ async fn stopped_cache_delays_first_reconcile() -> Result<(), TestError> {
     let fixture = ControllerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
-    let reconciled = log.clone();
     let (release_start, start_released) = tokio::sync::oneshot::channel::<()>();
-    let controller = Controller::<ConfigMap>::new(&fixture.factory, Scope::all())
-        .start_after(async { drop(start_released.await) })
-        .run(
-            move |map: Arc<ConfigMap>, _: Arc<()>| {
-                reconciled.record(map.data.as_ref().and_then(|data| data.get("value")).cloned().unwrap_or_default());
-                async { Ok::<_, Failure>(Action::await_change()) }
-            },
-            back_off,
-            Arc::new(()),
-        )?;
+    let controller = Controller::new(&fixture.factory, Scope::all());
+    let controller = run_by_value(&log, controller.start_after(async { drop(start_released.await) }))?;
     advance(SECOND).await;
     fixture.factory.informer::<ConfigMap>(Scope::all())?.stop();
     fixture.write("a", "2")?;
@@ -226,14 +225,6 @@ async fn stop_ends_wait_on_stopped_cache() -> Result<(), TestError> {
         advance(2 * SECOND).await;
     }
     assert_eq!(controller.stats().waiting_for_writes, 1);
-    let stop_report = controller.stop(SECOND).await;
-    assert_eq!((stop_report.cancelled, stop_report.stuck), (0, 0));
-    fixture.factory.shutdown();
-    drop((fixture.factory, fixture.connection));
-    advance(60 * SECOND).await;
-    assert!(
-        fixture.server.connections().iter().all(|connection| connection.ended.is_some()),
-        "all connections are closed"
-    );
+    fixture.assert_stop_closes_connections(controller).await;
     Ok(())
 }
