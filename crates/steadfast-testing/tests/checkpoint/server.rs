@@ -109,7 +109,9 @@ impl Server {
             let request: Value = serde_json::from_str(line)?;
             let path = request["requestURI"].as_str().ok_or("the audit entry has no path")?;
             let is_streamed = request["verb"] == "watch" && path.contains("sendInitialEvents=true");
-            lists += usize::from(request["verb"] == "list" || is_streamed);
+            // A probe of the current version is a list of one object.
+            let is_probe = path.split(['?', '&']).any(|parameter| parameter == "limit=1");
+            lists += usize::from((request["verb"] == "list" && !is_probe) || is_streamed);
         }
         Ok(lists)
     }
