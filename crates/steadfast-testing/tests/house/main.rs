@@ -161,6 +161,7 @@ const ALLOWED_IMPORTS: [(&str, &[&str], &[&str]); 19] = [
         &[],
     ),
     ("steadfast-guard", &["steadfast-core"], &[]),
+    ("workspace-hack", &[], &[]),
     (
         "bench",
         &[
