@@ -65,7 +65,8 @@ pub(super) struct Registration {
     due: Instant,
     /// True if the last call of `maintain` failed.
     last_request_unanswered: bool,
-    is_known: bool,
+    /// True if the last call of `maintain` succeeded, so that the coordinator knows the candidate.
+    is_registered: bool,
 }
 
 impl Registration {
@@ -86,7 +87,7 @@ impl Registration {
             period: timing.retry,
             clock: ServerClock::default(),
             last_request_unanswered: false,
-            is_known: false,
+            is_registered: false,
         }
     }
 
@@ -108,7 +109,7 @@ impl Registration {
         self.last_request_unanswered = result.is_err();
         let ElectionState { namespace, name, identity, .. } = &*self.state;
         match result {
-            Ok(()) if self.is_known => {}
+            Ok(()) if self.is_registered => {}
             Ok(()) => tracing::info!(%namespace, %name, %identity, "candidate registered with the coordinator"),
             Err(problem) => {
                 if self.state.lease_errors.add(problem.clone()) {
@@ -120,7 +121,7 @@ impl Registration {
                 }
             }
         }
-        self.is_known = !self.last_request_unanswered;
+        self.is_registered = !self.last_request_unanswered;
     }
 
     /// Sends one read, and at most one write.
