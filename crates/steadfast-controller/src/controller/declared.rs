@@ -1,8 +1,9 @@
-//! Caches that a controller declares, and the limit up to which each cache may delay the start.
+//! Caches that a controller declares, and the limit up to which each cache may delay the start and reconciles.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use steadfast::environment::{Instant, SharedEnvironment};
 use steadfast::{Cacheable, Freshness, WaitError, Writes};
 
@@ -27,6 +28,20 @@ pub(super) struct DeclaredCache {
     pub(super) role: Role,
     /// True if only keys in the namespace of the cache depend on the cache.
     pub(super) is_isolated: bool,
+    /// Writes of other processes that the cache may lack although the start no longer waits for them.
+    pub(super) overdue: Arc<OverdueWrites>,
+}
+
+/// Writes of other processes that a cache may still lack. While they are pending, `StalenessGate` pauses the keys that
+/// depend on the cache.
+#[derive(Default)]
+pub(super) struct OverdueWrites(Mutex<OverdueState>);
+
+#[derive(Default)]
+struct OverdueState {
+    /// Number of the last wait. Distinguishes the pending writes from writes that replaced them.
+    number: u64,
+    pending: Option<Writes>,
 }
 
 /// Use of a declared cache.
@@ -54,9 +69,9 @@ impl Role {
     }
 }
 
-/// Limit of the time for which a cache may delay the start.
+/// Limit of the time for which a cache may delay the start, or a reconcile that needs writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StartupLimit {
+pub(super) enum DelayLimit {
     /// No limit.
     Unlimited,
     /// Until the doubt of the cache has lasted this long.
@@ -70,17 +85,16 @@ pub(super) enum StartupLimit {
     Isolated(Duration),
 }
 
-/// Wait of the start for the writes in one cache.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct StartupWait {
-    pub(super) limit: StartupLimit,
-    /// Start of the wait.
-    pub(super) started_at: Instant,
-    /// Set if the wait continues while the informer of a cache that reconciles read is stopped.
-    pub(super) waits_across_stops: bool,
+/// Result of a wait for writes in one cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WriteWait {
+    /// The cache contains the writes, or will never contain them.
+    Visible,
+    /// The cache exceeded the limit of the wait, and may lack the writes.
+    OverLimit,
 }
 
-impl StartupLimit {
+impl DelayLimit {
     /// Returns the limit for `cache` under `stale_policy`.
     pub(super) fn of(cache: &DeclaredCache, stale_policy: &StalePolicy) -> Self {
         if cache.is_isolated {
@@ -94,8 +108,18 @@ impl StartupLimit {
         }
     }
 
-    /// Returns true if the cache still delays the start at `now`. `started_at` is the start of the wait.
-    pub(super) fn delays_start(self, freshness: &Freshness, started_at: Instant, now: Instant) -> bool {
+    /// Returns the limit of the wait for writes of other processes in `cache`, which follows the sync of the caches.
+    pub(super) fn of_writes(cache: &DeclaredCache, stale_policy: &StalePolicy) -> Self {
+        match cache.role {
+            // After its sync, the doubt of this cache counts like the doubt of the other caches.
+            Role::Objects if stale_policy.never_pauses() => Self::FreshOnly,
+            Role::Objects if !cache.is_isolated => stale_policy.safe_bound().map_or(Self::Unlimited, Self::Doubt),
+            _ => Self::of(cache, stale_policy),
+        }
+    }
+
+    /// Returns true if the cache may delay the start or the reconcile at `now`. `started_at` is the start of the wait.
+    pub(super) fn allows_delay(self, freshness: &Freshness, started_at: Instant, now: Instant) -> bool {
         let Some(doubt) = freshness.doubt() else { return true };
         match self {
             Self::Unlimited => true,
@@ -112,10 +136,46 @@ impl StartupLimit {
     }
 }
 
+impl OverdueWrites {
+    /// Returns true if the cache may lack writes.
+    pub(super) fn is_pending(&self) -> bool {
+        self.0.lock().pending.is_some()
+    }
+
+    /// Replaces the pending writes by `writes`, which include all earlier writes. Returns true if no writes were
+    /// pending, so that the caller must start a task that waits for them.
+    pub(super) fn replace(&self, writes: Writes) -> bool {
+        let mut state = self.0.lock();
+        state.number += 1;
+        state.pending.replace(writes).is_none()
+    }
+
+    /// Returns the pending writes and their number.
+    pub(super) fn pending(&self) -> Option<(u64, Writes)> {
+        let state = self.0.lock();
+        state.pending.clone().map(|writes| (state.number, writes))
+    }
+
+    /// Removes the pending writes unless newer writes have replaced the writes with `number`. Returns true if no writes
+    /// are pending.
+    pub(super) fn remove(&self, number: u64) -> bool {
+        let mut state = self.0.lock();
+        if state.number == number {
+            state.pending = None;
+        }
+        state.pending.is_none()
+    }
+}
+
 impl DeclaredCache {
+    /// Declares `cache` with a role.
+    pub(super) fn new(cache: Arc<dyn CacheHandle>, role: Role) -> Self {
+        Self { cache, role, is_isolated: false, overdue: Arc::default() }
+    }
+
     /// Declares `caches` with one role.
     pub(super) fn declare_all<K: Cacheable>(caches: Vec<SourceCache<K>>, role: Role) -> Vec<Self> {
-        caches.into_iter().map(|cache| Self { cache: Arc::new(cache), role, is_isolated: false }).collect()
+        caches.into_iter().map(|cache| Self::new(Arc::new(cache), role)).collect()
     }
 
     /// Marks caches of a single namespace as isolated if the controller's own objects are in several namespaces.
@@ -154,21 +214,23 @@ impl DeclaredCache {
         }
     }
 
-    /// Waits until the cache contains `writes`, for at most `deadline` and within `limit`. If reconciles read the
-    /// cache, the wait continues after the stop of its informer.
+    /// Waits until the cache contains `writes`, for at most `deadline` and within `limit`. `started_at` is the start of
+    /// the wait, which may have several deadlines. If reconciles read the cache, the wait continues after the stop of
+    /// its informer.
     pub(super) async fn wait_for_writes(
         &self,
         environment: &SharedEnvironment,
         writes: &Writes,
         deadline: Duration,
-        wait: StartupWait,
-    ) -> Result<(), WaitError> {
-        let StartupWait { limit, started_at, waits_across_stops } = wait;
+        limit: DelayLimit,
+        started_at: Instant,
+    ) -> Result<WriteWait, WaitError> {
         let is_over_limit = |cache_handle: &dyn CacheHandle| {
-            !limit.delays_start(&cache_handle.freshness(), started_at, environment.now())
+            !limit.allows_delay(&cache_handle.freshness(), started_at, environment.now())
         };
         let writes_visible = async {
-            if self.role.is_read() && waits_across_stops {
+            if self.role.is_read() {
+                // The doubt of a stopped informer counts toward the limit.
                 return wait_for_writes_across_stops(&*self.cache, environment, writes, deadline).await;
             }
             match self.cache.wait_for_writes(writes, deadline).await {
@@ -177,10 +239,15 @@ impl DeclaredCache {
                 waited => waited,
             }
         };
+        if limit == DelayLimit::Unlimited {
+            // Freshness checks would only cost time.
+            return writes_visible.await.map(|()| WriteWait::Visible);
+        }
         tokio::select! {
             biased;
-            () = self.wait_until(environment, is_over_limit) => Ok(()),
-            waited = writes_visible => waited,
+            // Polled first: a cache in doubt may already contain the writes.
+            waited = writes_visible => waited.map(|()| WriteWait::Visible),
+            () = self.wait_until(environment, is_over_limit) => Ok(WriteWait::OverLimit),
         }
     }
 }

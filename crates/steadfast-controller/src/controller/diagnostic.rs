@@ -84,7 +84,8 @@ pub enum ControllerDiagnostic {
         /// The cache and the reason.
         reason: String,
     },
-    /// Reconciles are paused, except for safe keys, because a cache has been in doubt for too long.
+    /// Reconciles are paused, except for safe keys, because a cache has been in doubt for too long, or may lack writes
+    /// of another process after such a doubt.
     Paused {
         /// The cache, the start of the doubt and its reason.
         reason: String,

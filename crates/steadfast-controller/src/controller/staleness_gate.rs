@@ -116,9 +116,13 @@ impl StalenessGate {
         }
     }
 
-    /// Returns the reason if the cache is in doubt for too long.
-    fn doubt(&self, DeclaredCache { cache, role, is_isolated }: &DeclaredCache) -> Option<String> {
+    /// Returns the reason if the cache is in doubt for too long, or may lack writes of other processes.
+    fn doubt(&self, DeclaredCache { cache, role, is_isolated, overdue }: &DeclaredCache) -> Option<String> {
         let freshness = cache.freshness();
+        // A cache may be fresh again and still lag behind the writes of a previous leader.
+        if overdue.is_pending() {
+            return Some(format!("{} may lack writes of another process: {freshness}", cache.name()));
+        }
         let lasting = freshness.doubt()?.elapsed;
         let is_rejected = matches!(freshness, Freshness::Failed(_)) && role.may_be_rejected();
         // A synced cache serves old but complete data. Doubt up to the bound is accepted.

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::cache_handle::CacheHandle;
-use super::declared::{DeclaredCache, Role, StartupLimit};
+use super::declared::{DeclaredCache, DelayLimit, Role};
 use super::diagnostic::ControllerDiagnostic;
 use super::diagnostics::Diagnostics;
 use super::hot_loop::HotLoopLimiter;
@@ -112,15 +112,10 @@ impl<K: Cacheable> Controller<K> {
         }
         let mut caches: Vec<_> = attached.iter().flat_map(|attached| attached.caches.clone()).collect();
         DeclaredCache::isolate_namespaces(&mut caches);
-        let reads = self.reads.into_iter();
-        caches.extend(reads.map(|cache_handle| DeclaredCache {
-            cache: cache_handle,
-            role: Role::Read,
-            is_isolated: false,
-        }));
+        caches.extend(self.reads.into_iter().map(|cache_handle| DeclaredCache::new(cache_handle, Role::Read)));
         write_tracker.declare(&caches, &self.stale_policy);
         let startup_limits =
-            caches.iter().map(|cache| (cache.clone(), StartupLimit::of(cache, &self.stale_policy))).collect();
+            caches.iter().map(|cache| (cache.clone(), DelayLimit::of(cache, &self.stale_policy))).collect();
         // Caches of watched sources are not read by reconciles, so their doubt pauses nothing.
         caches.retain(|cache| cache.role.is_read());
         let gate = StalenessGate::new(caches, self.stale_policy);
@@ -220,7 +215,7 @@ async fn enqueue_all(
 /// Waits for the caches and for the user's start condition. Then reconciles start.
 async fn start_running(
     pool: Arc<WorkerPool>,
-    caches: Vec<(DeclaredCache, StartupLimit)>,
+    caches: Vec<(DeclaredCache, DelayLimit)>,
     start_condition: Option<BoxFuture<'static, ()>>,
 ) {
     // The waits run in parallel, so that the delays of several slow caches do not add up.
@@ -237,7 +232,7 @@ async fn start_running(
 }
 
 /// Waits until `cache` no longer delays the first reconciles.
-async fn wait_for_cache(pool: &WorkerPool, cache: &DeclaredCache, limit: StartupLimit) {
+async fn wait_for_cache(pool: &WorkerPool, cache: &DeclaredCache, limit: DelayLimit) {
     let environment = pool.connection.environment();
     let started_at = environment.now();
     let report_unavailable = |delays_start| {
@@ -248,10 +243,10 @@ async fn wait_for_cache(pool: &WorkerPool, cache: &DeclaredCache, limit: Startup
         _ if cache_handle.is_synced() => true,
         Freshness::Stopped(_) => true,
         Freshness::Failed(_) if cache.role.may_be_rejected() => true,
-        freshness => !limit.delays_start(&freshness, started_at, environment.now()),
+        freshness => !limit.allows_delay(&freshness, started_at, environment.now()),
     };
     // With a shorter limit, the cache is reported as missing when the limit expires.
-    let is_reported = !matches!(limit, StartupLimit::Doubt(bound) if bound <= CACHE_WARNING_DELAY);
+    let is_reported = !matches!(limit, DelayLimit::Doubt(bound) if bound <= CACHE_WARNING_DELAY);
     let mut settled = std::pin::pin!(cache.wait_until(environment, delays_no_longer));
     tokio::select! {
         biased;

@@ -99,9 +99,14 @@ impl Counters {
         self.waited_nanos.fetch_add(nanos(wait), Ordering::Relaxed);
     }
 
-    /// Adds the time that keys waited for writes of other processes.
+    /// Counts a wait for writes of other processes, with its duration.
     pub(super) fn record_catch_up(&self, wait: Duration) {
         Self::increment(&self.catch_ups);
+        self.extend_catch_up(wait);
+    }
+
+    /// Adds to the duration of a counted wait for writes of other processes.
+    pub(super) fn extend_catch_up(&self, wait: Duration) {
         self.caught_up_nanos.fetch_add(nanos(wait), Ordering::Relaxed);
     }
 

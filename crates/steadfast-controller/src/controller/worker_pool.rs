@@ -231,7 +231,7 @@ impl Worker {
             }
             return;
         }
-        if !pool.write_tracker.has_required_writes(&work, work.priority()) {
+        if !pool.write_tracker.admit_or_defer(&work, work.priority()) {
             return;
         }
         // The key stays in the queue, so that `StopReport::queued` counts the key.

@@ -1,29 +1,32 @@
 //! Tracker of writes that must be visible in the caches before the next reconcile of a key.
 //!
 //! A cache may lack writes of the previous reconcile, because the watch lags behind the response. A cache may also lack
-//! the change that triggered the reconcile, because two watches of one resource progress independently. With
-//! [`StalePolicy::pause_after`], a reconcile waits without a limit for the declared caches that reconciles read. If the
-//! informer of such a cache is stopped, the reconcile waits until the controller continues with a successor. Any other
-//! cache of the factory delays a reconcile until the cache has been in doubt for more than 30 s.
+//! the change that triggered the reconcile, because two watches of one resource progress independently. A reconcile
+//! waits without a limit for the declared caches that reconciles read. If the informer of such a cache is stopped, the
+//! reconcile waits until the controller continues with a successor. Any other cache of the factory delays a reconcile
+//! until the cache has been in doubt for more than 30 s.
+//!
+//! [`StalePolicy`] may permit reconciles despite doubt: of all keys or of safe keys. Such a reconcile waits for a
+//! declared cache only as for any other cache.
 //!
 //! Reconciles of keys that another process handled before must also see the writes of that process. When this process
 //! receives such keys, the other process no longer writes to them. A version that the server returns afterwards
 //! therefore includes the last writes of the other process. Only declared caches may delay these keys while in doubt,
 //! because other caches may be unrelated.
 
+mod catch_up;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::join_all;
 use parking_lot::{Mutex, MutexGuard};
 use steadfast::environment::{Instant, SharedEnvironment};
-use steadfast::{CacheId, Freshness, InformerFactory, ObjectKey, WaitError, Writes};
+use steadfast::{InformerFactory, ObjectKey, WaitError, Writes};
 
-use super::cache_handle::{CacheHandle, wait_for_writes_across_stops};
-use super::declared::{DeclaredCache, Role, StartupLimit, StartupWait};
+use super::declared::{DeclaredCache, DelayLimit};
 use super::diagnostic::ControllerDiagnostic;
 use super::diagnostics::Diagnostics;
 use super::lifecycle::Lifecycle;
@@ -33,6 +36,10 @@ use crate::workqueue::{Priority, Workqueue};
 
 /// Interval between warnings that a cache still lacks a write.
 const WARN_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Limit of the delay by a cache in doubt if reconciles of the key may run despite doubt. Equals the limit of the
+/// factory for undeclared caches.
+const DOUBT_LIMIT: Duration = Duration::from_secs(30);
 
 /// Writes that the caches lack, by key. Cheap to clone.
 #[derive(Clone)]
@@ -45,11 +52,18 @@ struct Inner {
     diagnostics: Diagnostics,
     counters: Arc<Counters>,
     lifecycle: Lifecycle,
-    /// Caches that delay reconciles even while in doubt. Empty unless the policy is [`StalePolicy::pause_after`].
-    read_caches: Mutex<Vec<Arc<dyn CacheHandle>>>,
+    /// Declared caches that reconciles read.
+    read_caches: Mutex<Arc<ReadCaches>>,
     /// Declared caches, each with the limit of its delay while it lacks writes of other processes.
-    declared: Mutex<Vec<(DeclaredCache, StartupLimit)>>,
+    declared: Mutex<Vec<(DeclaredCache, DelayLimit)>>,
     pending: Mutex<PendingByKey>,
+}
+
+/// Caches that reconciles read, and the behaviour while these caches are in doubt.
+#[derive(Default)]
+struct ReadCaches {
+    caches: Vec<DeclaredCache>,
+    stale_policy: StalePolicy,
 }
 
 /// Pending writes of all keys.
@@ -100,6 +114,17 @@ impl PendingWrites {
     }
 }
 
+impl ReadCaches {
+    /// Returns the limit up to which a cache that lacks writes delays a reconcile of `key`.
+    fn delay_limit(&self, key: &ObjectKey) -> DelayLimit {
+        if self.stale_policy.requires_writes_in_doubt(key) {
+            DelayLimit::Unlimited
+        } else {
+            DelayLimit::Doubt(DOUBT_LIMIT)
+        }
+    }
+}
+
 impl WriteTracker {
     pub(super) fn new(
         factory: InformerFactory,
@@ -125,23 +150,16 @@ impl WriteTracker {
 
     /// Sets the caches that the controller declares.
     pub(super) fn declare(&self, caches: &[DeclaredCache], stale_policy: &StalePolicy) {
-        // With any other policy, reconciles may run despite doubt. A cache in doubt must then not delay them without a
-        // limit.
-        let read_caches = caches.iter().filter(|cache| stale_policy.pauses_all() && cache.role.is_read());
-        *self.0.read_caches.lock() = read_caches.map(|cache| cache.cache.clone()).collect();
-        let declared = caches.iter().map(|cache| match (cache.role, stale_policy.never_pauses()) {
-            // The start waits for the sync of this cache. Afterwards its doubt counts like the doubt of the other
-            // caches.
-            (Role::Objects, true) => (cache.clone(), StartupLimit::FreshOnly),
-            _ => (cache.clone(), StartupLimit::of(cache, stale_policy)),
-        });
+        let read_caches = caches.iter().filter(|cache| cache.role.is_read()).cloned().collect();
+        *self.0.read_caches.lock() = Arc::new(ReadCaches { caches: read_caches, stale_policy: stale_policy.clone() });
+        let declared = caches.iter().map(|cache| (cache.clone(), DelayLimit::of_writes(cache, stale_policy)));
         *self.0.declared.lock() = declared.collect();
     }
 
     /// Records the writes of a finished reconcile of `key`.
     pub(super) fn record_writes(&self, key: &ObjectKey, writes: Writes) {
         // Often the watch event arrives before the reconcile ends. Then nothing has to be tracked.
-        if !writes.is_empty() && !self.0.caches_contain(&writes) {
+        if !writes.is_empty() && !self.0.caches_contain(key, &writes) {
             let versioned = writes.are_versioned();
             self.add_pending(key, versioned, |pending| {
                 pending.own.extend(writes);
@@ -182,9 +200,9 @@ impl WriteTracker {
         // The check of the caches runs without the lock, because it locks the informers.
         let older_entries = self.0.lock().take_older(self.0.environment.now());
         for (key, number, writes) in older_entries {
-            let has_required_writes = self.0.caches_contain(&writes);
+            let are_visible = self.0.caches_contain(&key, &writes);
             // The entry may have changed in the meantime. Only the checked writes are removed.
-            let start_wait_task = self.0.lock().record_check(&key, number, has_required_writes.then_some(&writes));
+            let start_wait_task = self.0.lock().record_check(&key, number, are_visible.then_some(&writes));
             if start_wait_task {
                 self.spawn_wait_task(key, number);
             }
@@ -199,11 +217,11 @@ impl WriteTracker {
         }));
     }
 
-    /// Returns true if the caches contain all writes that a reconcile of `key` must see. Otherwise requeues the key
-    /// later, with at least `priority`.
+    /// Returns true if `key` may be reconciled: the caches contain all writes that the reconcile must see. Otherwise
+    /// defers the key, and requeues it once they do, with at least `priority`.
     ///
     /// Only the worker that holds the key may call this.
-    pub(super) fn has_required_writes(&self, key: &ObjectKey, priority: Priority) -> bool {
+    pub(super) fn admit_or_defer(&self, key: &ObjectKey, priority: Priority) -> bool {
         let writes = match self.0.lock().by_key.get_mut(key) {
             None => return true,
             // `may_run` is consumed once: the next pass checks the caches again.
@@ -214,10 +232,10 @@ impl WriteTracker {
             self.0.queue.add_with_priority(key.clone(), priority);
             return true;
         };
-        let has_required_writes = self.0.caches_contain(&writes);
+        let are_visible = self.0.caches_contain(key, &writes);
         let mut all = self.0.lock();
         let Some(pending) = all.by_key.get_mut(key) else { return true };
-        if has_required_writes {
+        if are_visible {
             // Changes that arrived in the meantime trigger another reconcile.
             pending.remove(&writes);
             pending.deferred = None;
@@ -242,53 +260,6 @@ impl WriteTracker {
             self.spawn_wait_task(key.clone(), number);
         }
         false
-    }
-
-    /// Waits until the caches contain all writes so far, including writes of earlier owners of the keys.
-    ///
-    /// An undeclared cache of the factory prolongs the wait only while the cache is fresh.
-    pub(super) async fn catch_up(&self) {
-        let inner = &self.0;
-        let started_at = inner.environment.now();
-        let declared = inner.declared.lock().clone();
-        // Captured once: writes after this instant are not awaited, so the wait ends even under constant load.
-        let mut written = inner.factory.written_so_far();
-        for (cache, _) in &declared {
-            // A declared cache may belong to another factory.
-            written.extend(cache.cache.written_so_far());
-        }
-        let _waiting = CatchingUp::start(&inner.counters);
-        let mut is_incomparable = false;
-        loop {
-            let (written, environment) = (&written, &inner.environment);
-            // With any other policy, reconciles may run although the informer is stopped.
-            let waits_across_stops = !inner.read_caches.lock().is_empty();
-            let own = declared.iter().map(|(cache, limit)| {
-                let wait = StartupWait { limit: *limit, started_at, waits_across_stops };
-                cache.wait_for_writes(environment, written, WARN_INTERVAL, wait).boxed()
-            });
-            let delays_start = |id: CacheId, freshness: &Freshness| {
-                let is_declared = declared.iter().any(|(cache, _)| cache.cache.cache_id() == id);
-                !is_declared && StartupLimit::FreshOnly.delays_start(freshness, started_at, environment.now())
-            };
-            let undeclared_wait = inner.factory.wait_for_writes_while(written, WARN_INTERVAL, delays_start).boxed();
-            let mut late_error = None;
-            for error in join_all(own.chain([undeclared_wait])).await.into_iter().filter_map(Result::err) {
-                // One report per attempt suffices, even if several caches are late.
-                match error {
-                    error if is_retryable(&error) => late_error = late_error.or(Some(error)),
-                    error if !std::mem::replace(&mut is_incomparable, true) => {
-                        inner.diagnostics.report(&ControllerDiagnostic::CannotCatchUp { reason: error.to_string() });
-                    }
-                    _ => {}
-                }
-            }
-            // Caches that cannot compare versions were reported above, and do not prolong the wait.
-            let Some(late_error) = late_error else { break };
-            let (reason, lasting) = (late_error.to_string(), inner.since(started_at));
-            inner.diagnostics.report(&ControllerDiagnostic::WaitsForOtherProcess { reason, elapsed: lasting });
-        }
-        inner.counters.record_catch_up(inner.since(started_at));
     }
 
     /// Returns the number of waiting keys.
@@ -349,37 +320,39 @@ impl PendingByKey {
     }
 }
 
-/// Counts a wait for writes of other processes while this value exists.
-struct CatchingUp<'a>(&'a Counters);
-
-impl<'a> CatchingUp<'a> {
-    fn start(counters: &'a Counters) -> Self {
-        counters.catching_up.fetch_add(1, Ordering::Relaxed);
-        Self(counters)
-    }
-}
-
-impl Drop for CatchingUp<'_> {
-    fn drop(&mut self) {
-        self.0.catching_up.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Inner {
-    /// Returns true if the caches contain `writes`.
-    fn caches_contain(&self, writes: &Writes) -> bool {
-        // The caches in `read_caches` may belong to other factories.
-        self.factory.has_writes(writes) && self.read_caches().iter().all(|cache| cache.has_writes(writes))
+    /// Returns true if the caches contain `writes`. The caches in doubt count too if reconciles of `key` may run despite
+    /// doubt.
+    ///
+    /// Calls user code, so the caller must not hold the lock.
+    fn caches_contain(&self, key: &ObjectKey, writes: &Writes) -> bool {
+        if !self.factory.has_writes(writes) {
+            return false;
+        }
+        // These caches may belong to other factories.
+        let read_caches = self.read_caches();
+        let mut lacking = read_caches.caches.iter().filter(|cache| !cache.cache.has_writes(writes)).peekable();
+        if lacking.peek().is_none() {
+            return true;
+        }
+        let now = self.environment.now();
+        let limit = read_caches.delay_limit(key);
+        lacking.all(|cache| !limit.allows_delay(&cache.cache.freshness(), now, now))
     }
 
     /// Waits until the caches contain `writes`, for at most 30 s. Returns an error if a cache that reconciles read
     /// still has no running informer after this time.
-    async fn wait_for_caches(&self, writes: &Writes) -> Result<(), WaitError> {
+    async fn wait_for_caches(&self, key: &ObjectKey, writes: &Writes) -> Result<(), WaitError> {
         let read_caches = self.read_caches();
+        let (limit, now) = (read_caches.delay_limit(key), self.environment.now());
         // The waits run concurrently, because each cache may wait up to 2 s for a version of the server.
-        let read = read_caches
-            .iter()
-            .map(|cache| wait_for_writes_across_stops(&**cache, &self.environment, writes, WARN_INTERVAL).boxed());
+        let read = read_caches.caches.iter().map(|cache| {
+            let waited = async move {
+                cache.wait_for_writes(&self.environment, writes, WARN_INTERVAL, limit, now).await?;
+                Ok::<_, WaitError>(())
+            };
+            waited.boxed()
+        });
         let undeclared = self.factory.wait_for_writes(writes, WARN_INTERVAL).boxed();
         // All waits end before the result: a cache that cannot compare versions must not end the wait for another one.
         let waited = join_all(read.chain([undeclared])).await;
@@ -396,7 +369,7 @@ impl Inner {
         let own = |pending: &&mut PendingWrites| pending.number == number;
         loop {
             let Some(writes) = self.lock().by_key.get_mut(key).filter(own).map(|pending| pending.all()) else { return };
-            match self.wait_for_caches(&writes).await {
+            match self.wait_for_caches(key, &writes).await {
                 Ok(()) => {}
                 Err(error) if is_retryable(&error) => {
                     if self.lock().by_key.get_mut(key).filter(own).is_some_and(|pending| pending.deferred.is_some()) {
@@ -441,7 +414,7 @@ impl Inner {
         }
     }
 
-    fn read_caches(&self) -> Vec<Arc<dyn CacheHandle>> {
+    fn read_caches(&self) -> Arc<ReadCaches> {
         self.read_caches.lock().clone()
     }
 

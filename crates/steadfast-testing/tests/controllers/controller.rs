@@ -7,6 +7,7 @@ mod lifetimes;
 mod moving_children;
 mod namespaces;
 mod own_writes;
+mod read_caches;
 mod reconcile_checker;
 mod reconciles;
 mod renewals;

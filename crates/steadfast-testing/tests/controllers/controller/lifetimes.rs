@@ -255,9 +255,9 @@ async fn undeclared_cache_in_doubt_delays_no_controller() -> Result<(), TestErro
     Ok(())
 }
 
-/// Regression test: with `act`, the controller waited for an owned cache that never synced.
+/// Regression test: with `never_pause`, the controller waited for an owned cache that never synced.
 #[tokio::test(start_paused = true)]
-async fn act_starts_despite_failed_owned_cache() -> Result<(), TestError> {
+async fn never_pause_starts_despite_failed_owned_cache() -> Result<(), TestError> {
     let fixture = fixture_with_config_maps(&["a"]).await?;
     fixture.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(500));
     let (log, running) = (EventLog::default(), Arc::default());
@@ -274,9 +274,9 @@ async fn act_starts_despite_failed_owned_cache() -> Result<(), TestError> {
     Ok(())
 }
 
-/// `act` does not apply to the reconciled objects: their cache must be synced in any case.
+/// `never_pause` does not apply to the reconciled objects: their cache must be synced in any case.
 #[tokio::test(start_paused = true)]
-async fn act_waits_for_reconciled_objects() -> Result<(), TestError> {
+async fn never_pause_waits_for_reconciled_objects() -> Result<(), TestError> {
     let fixture = fixture_with_config_maps(&["a"]).await?;
     fixture.server.faults().respond(RequestRule::any().resource("configmaps"), InjectedResponse::code(500));
     let (log, running) = (EventLog::default(), Arc::default());

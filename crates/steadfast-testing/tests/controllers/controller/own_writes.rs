@@ -22,7 +22,7 @@ const CHILDREN: usize = 3;
 
 pub(super) struct Context {
     client: kube::Client,
-    children: Informer<Pod>,
+    pub(super) children: Informer<Pod>,
     created_count: AtomicU64,
 }
 
