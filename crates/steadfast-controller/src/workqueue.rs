@@ -340,8 +340,6 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         let has_timer_worker = state.has_timer_worker;
         let (newly_ready, dropped) = (state.schedule.take_newly_ready(), state.schedule.take_dropped());
         drop(state);
-        // Keys are user types with destructors. They drop after the lock is released.
-        drop(dropped);
         // Wakes one worker per newly ready key. Other idle workers stay asleep.
         for _ in 0..newly_ready {
             self.shared.ready.notify_one();
@@ -359,6 +357,9 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         if is_done && !was_done {
             self.shared.emptied.notify_waiters();
         }
+        // Keys are user types with destructors. They drop after the lock is released, and after all wake-ups: a panic
+        // of a destructor must not leave ready keys without a worker.
+        drop(dropped);
         result
     }
 }

@@ -304,8 +304,7 @@ impl ElectionMachine {
                 // The first conflict is retried immediately. After a second conflict in a row the candidate waits, or
                 // two candidates would loop.
                 let is_first_conflict = !std::mem::replace(&mut self.retried_immediately, true);
-                self.next_step_at =
-                    if is_first_conflict { now } else { now + self.retry_delay_with_jitter(jitter_fraction) };
+                self.next_step_at = if is_first_conflict { now } else { now + self.retry_delay(jitter_fraction) };
             }
             StepResult::States(_) | StepResult::NoResponse => self.record_failure(sent_at, now, jitter_fraction),
         }
@@ -461,9 +460,13 @@ impl ElectionMachine {
     /// Records a request with an unknown outcome.
     fn record_failure(&mut self, sent_at: Instant, now: Instant, jitter_fraction: f64) {
         self.is_version_unconfirmed = true;
-        // A leader must retry soon.
-        let delay = if self.term.is_some() { self.timing.retry } else { self.retry_delay_with_jitter(jitter_fraction) };
-        self.next_step_at = now.max(sent_at + delay);
+        self.next_step_at = now.max(sent_at + self.retry_delay(jitter_fraction));
+    }
+
+    /// Returns the delay after a failure. A leader must retry soon, or its term ends; only other candidates wait longer
+    /// by the jitter.
+    fn retry_delay(&self, jitter_fraction: f64) -> Duration {
+        if self.term.is_some() { self.timing.retry } else { self.retry_delay_with_jitter(jitter_fraction) }
     }
 
     fn retry_delay_with_jitter(&self, jitter_fraction: f64) -> Duration {

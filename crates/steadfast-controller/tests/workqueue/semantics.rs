@@ -1,11 +1,13 @@
 //! Documented semantics of client-go's workqueue, one test each, and the intended differences.
 
+use std::hash::{Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
 use steadfast_controller::{Priority, RateLimit, Work, Workqueue};
-use tokio::time::{Instant, advance};
+use tokio::time::{Instant, advance, timeout};
 
 use super::{builder, environment, process_ready, queue, take_ready};
 
@@ -223,4 +225,45 @@ async fn defaults_match_client_go() {
     let own = Duration::from_micros(2500)..=Duration::from_millis(5);
     assert!(waits[..100].iter().all(|wait| own.contains(wait)), "{waits:?}");
     assert_eq!(waits[100], Duration::from_millis(100));
+}
+
+/// Key with a destructor that may panic. All values are equal.
+#[derive(Clone)]
+struct FragileKey {
+    panics_on_drop: bool,
+}
+
+impl PartialEq for FragileKey {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for FragileKey {}
+
+impl Hash for FragileKey {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+impl Drop for FragileKey {
+    fn drop(&mut self) {
+        assert!(!self.panics_on_drop, "planted");
+    }
+}
+
+/// Regression test: the panic of a destructor lost the wake-up of a worker, so that a ready key was not processed.
+#[tokio::test(start_paused = true)]
+async fn panicking_destructor_wakes_worker() {
+    let queue = Workqueue::<FragileKey>::builder(environment(0)).build();
+    queue.add(FragileKey { panics_on_drop: false });
+    // A failure keeps the key tracked, so that the next addition drops its own copy of the key.
+    queue.next().await.expect("a key").retry();
+    drop(queue.next().await.expect("the retry"));
+    let waiting = queue.clone();
+    let worker = tokio::spawn(async move { waiting.next().await.is_some() });
+    tokio::task::yield_now().await;
+    let added = catch_unwind(AssertUnwindSafe(|| queue.add(FragileKey { panics_on_drop: true })));
+    assert!(added.is_err(), "the destructor panicked");
+    let woken = timeout(SECOND, worker).await;
+    assert!(matches!(woken, Ok(Ok(true))), "{woken:?}");
 }

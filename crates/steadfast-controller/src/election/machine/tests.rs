@@ -321,6 +321,29 @@ fn conflict_with_label_keeps_term() {
     assert!(labels.is_some(), "foreign fields stay");
 }
 
+/// Regression test: after two conflicts in a row, a leader waited like a candidate, with jitter up to 2.2 times as long.
+#[test]
+fn conflicts_delay_leader_without_jitter() {
+    let (mut server, mut a) = with_leader();
+    let mut conflicts = 0;
+    while conflicts < 2 {
+        match a.step(at(2.0), wall(2)) {
+            step @ Step::Update(_) => {
+                // Another client changes a label between the last read and the renewal.
+                server.change(|lease| lease.metadata.labels = Some([(conflicts.to_string(), String::new())].into()));
+                a.record_write(server.respond(&step), at(2.0), at(2.0), 1.0);
+                conflicts += 1;
+            }
+            step @ Step::Get => a.record_read(server.respond(&step), at(2.0), at(2.0), 1.0),
+            step => panic!("{step:?} between two conflicts"),
+        }
+    }
+    assert!(is_leader(&a, 2.0));
+    assert_eq!(a.step(at(2.0), wall(2)), Step::Wait(at(4.0)));
+    run(&mut a, &mut server, 4.0);
+    assert_eq!(a.term(at(4.0)).map(|term| (term.number, term.until)), Some((1, at(14.0))));
+}
+
 #[test]
 fn stolen_lease_ends_the_term() {
     let (mut server, mut a) = with_leader();
