@@ -254,14 +254,19 @@ impl ElectionTask {
 
     /// Releases the lease if held. Returns true if the lease is free now.
     async fn release(&mut self) -> bool {
-        let Some(term) = self.term.take() else {
-            // A candidate that does not lead releases nothing, except with an injected fault.
-            return self.machine.releases_unheld_lease() && self.release_lease().await;
-        };
         let until = self.machine.term(self.now()).map(|held| held.until);
-        self.unanswered_requests.close(&term, &self.timing);
-        self.state.status.send_modify(|_| {});
-        self.publish_event("stopped leading");
+        match self.term.take() {
+            Some(term) => {
+                self.unanswered_requests.close(&term, &self.timing);
+                self.state.status.send_modify(|_| {});
+                self.publish_event("stopped leading");
+            }
+            // A candidate that does not hold the lease releases nothing, except with an injected fault.
+            None if until.is_none() => return self.machine.releases_unheld_lease() && self.release_lease().await,
+            // The lease is held again, but its term was not published yet, because requests of the last term have no
+            // response.
+            None => {}
+        }
         let Some(until) = until else { return false };
         if let Some(settled_at) = self.unanswered_requests.pending_until(self.now()) {
             // The server may still process unanswered requests. No other leader may start before these requests have

@@ -28,35 +28,35 @@ use crate::program::WRITTEN_OBJECT;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Starts a server with the object that leaders write to.
-async fn server() -> Result<ApiServer, TestError> {
+pub(crate) async fn server() -> Result<ApiServer, TestError> {
     let server = ApiServer::builder().in_memory().http2(true).start().await?;
     server.create(&config_map(WRITTEN_OBJECT, ""))?;
     Ok(server)
 }
 
 /// Starts a process, and returns it with its connection.
-async fn process(server: &ApiServer, seed: u64) -> Result<(Process, Connection), TestError> {
+pub(crate) async fn process(server: &ApiServer, seed: u64) -> Result<(Process, Connection), TestError> {
     let process = Process::start(server, seed, None);
     let connection = process.connection(server, true).await?;
     Ok((process, connection))
 }
 
-fn candidate(connection: &Connection, identity: &str) -> Result<LeaderElection, TestError> {
+pub(crate) fn candidate(connection: &Connection, identity: &str) -> Result<LeaderElection, TestError> {
     Ok(LeaderElection::builder(connection, "default", "it").identity(identity).start()?)
 }
 
-async fn leader(election: &LeaderElection) -> Result<Leader, TestError> {
+pub(crate) async fn leader(election: &LeaderElection) -> Result<Leader, TestError> {
     Ok(election.until_leader().await.ok_or("it is stopped")?)
 }
 
 /// Writes `value` to the object.
-async fn write(client: kube::Client, value: &str) -> kube::Result<()> {
+pub(crate) async fn write(client: kube::Client, value: &str) -> kube::Result<()> {
     let objects: Api<ConfigMap> = Api::namespaced(client, "default");
     let patch = Patch::Merge(json!({ "data": { "holder": value } }));
     objects.patch(WRITTEN_OBJECT, &PatchParams::default(), &patch).await.map(drop)
 }
 
-async fn lease(connection: &Connection) -> Result<Lease, TestError> {
+pub(crate) async fn lease(connection: &Connection) -> Result<Lease, TestError> {
     Ok(Api::<Lease>::namespaced(connection.client(), "default").get("it").await?)
 }
 

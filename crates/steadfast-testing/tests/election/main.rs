@@ -14,5 +14,6 @@ mod processes;
 mod program;
 mod random_history;
 mod sharding;
+mod stops;
 mod takeovers;
 mod write_check;
