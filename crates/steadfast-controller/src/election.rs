@@ -364,8 +364,9 @@ impl LeaderElection {
     /// released, so that another candidate can lead immediately.
     ///
     /// If requests of the leader have no response yet, the release waits until the server must have processed them. If
-    /// the lease expires earlier, it is not released. So finish all work first. Returns false immediately if the
-    /// connection's runtime has ended.
+    /// the lease expires earlier, it is not released. So finish all work first. If a request that may acquire the lease
+    /// is in flight, the stop waits for its response, for at most half of the renew deadline. Returns false immediately
+    /// if the connection's runtime has ended.
     pub async fn stop(&self) -> bool {
         let state = &self.handle.state;
         state.stopping.send_replace(true);

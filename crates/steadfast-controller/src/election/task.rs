@@ -1,5 +1,6 @@
 //! Background task of a candidate: executes the steps of the [`machine`](super::machine), and starts and ends terms.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -146,18 +147,14 @@ impl ElectionTask {
     async fn attempt(&mut self, step: Step, stopping: &mut watch::Receiver<bool>) -> bool {
         // Taken before sending, so that other candidates see this write after `sent_at`.
         let sent_at = self.now();
-        let request_result = tokio::select! {
-            biased;
-            () = wait_for_stop(stopping) => None,
-            result = self.leases.send(&step, self.last_request_unanswered) => Some(result),
-        };
-        let is_running = request_result.is_some();
-        self.record_result(
-            &step,
-            sent_at,
-            request_result.unwrap_or(RequestResult { result: StepResult::NoResponse, problem: None }),
-        );
-        self.publish_term();
+        let is_held = self.machine.term(sent_at).is_some();
+        let (result, is_running) =
+            send_until_stop(&self.leases, &step, self.last_request_unanswered, is_held, stopping).await;
+        self.record_result(&step, sent_at, result);
+        // A stopped candidate starts no term, even if the request has just acquired the lease.
+        if is_running {
+            self.publish_term();
+        }
         is_running
     }
 
@@ -326,6 +323,29 @@ impl Drop for ElectionTask {
             }
             is_new
         });
+    }
+}
+
+/// Sends the request of `step`. Returns the result, and false if the election stopped in the meantime.
+///
+/// A stop abandons the request, except a write of a candidate that does not hold the lease. Such a write may acquire the
+/// lease. The lease must then be released, or other candidates wait for its expiry.
+pub(super) async fn send_until_stop(
+    leases: &Leases,
+    step: &Step,
+    on_new_connection: bool,
+    is_held: bool,
+    stopping: &mut watch::Receiver<bool>,
+) -> (RequestResult, bool) {
+    let mut sending = pin!(leases.send(step, on_new_connection));
+    tokio::select! {
+        biased;
+        () = wait_for_stop(stopping) => {
+            let may_acquire = !is_held && matches!(step, Step::Create(_) | Step::Update(_));
+            let abandoned = RequestResult { result: StepResult::NoResponse, problem: None };
+            (if may_acquire { sending.await } else { abandoned }, false)
+        }
+        result = &mut sending => (result, true),
     }
 }
 

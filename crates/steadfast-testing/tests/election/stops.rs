@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use steadfast_apiserver::{RequestRule, Verb};
 use steadfast_testing::TestError;
 use steadfast_testing::proxy::Direction;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::leaders::{candidate, leader, lease, process, server, write};
 
@@ -33,6 +34,22 @@ async fn stop_before_next_term_releases_lease() -> Result<(), TestError> {
     assert!(!election.is_leader(), "the last write may still be processed");
     assert_eq!(election.holder().as_deref(), Some(election.identity()));
     assert!(election.stop().await, "the lease is released");
+    assert_eq!(lease(&connection).await?.spec.and_then(|spec| spec.holder_identity), Some(String::new()));
+    Ok(())
+}
+
+/// Regression test: a stop abandoned a request that could still acquire the lease, and did not release the lease.
+#[tokio::test(start_paused = true)]
+async fn stop_during_acquisition_releases_lease() -> Result<(), TestError> {
+    let server = server().await?;
+    let (_process, connection) = process(&server, 1).await?;
+    server.faults().delay_matching(RequestRule::any().resource("leases").verb(Verb::Create), SECOND);
+    let election = candidate(&connection, "a")?;
+    sleep(SECOND / 2).await;
+    let stop_time = Instant::now();
+    assert!(election.stop().await, "the lease is released");
+    assert!(stop_time.elapsed() <= SECOND, "{:?}", stop_time.elapsed());
+    assert!(election.until_leader().await.is_none() && !election.is_leader());
     assert_eq!(lease(&connection).await?.spec.and_then(|spec| spec.holder_identity), Some(String::new()));
     Ok(())
 }

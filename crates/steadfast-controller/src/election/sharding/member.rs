@@ -11,7 +11,7 @@ use super::super::fault_injection::inject;
 use super::super::leases::{Leases, RESOURCE, RequestResult, end_lease_errors};
 use super::super::machine::{ElectionMachine, Step, StepResult};
 use super::super::state::{Term, UnansweredRequests};
-use super::super::task::wait_for_stop;
+use super::super::task::{send_until_stop, wait_for_stop};
 use super::super::timing::Timing;
 use super::group::GroupLeases;
 use super::membership::Membership;
@@ -219,17 +219,10 @@ impl Member {
         }
         // Taken before sending, so that other members see this write after `sent_at`.
         let sent_at = self.now();
-        let request_result = tokio::select! {
-            biased;
-            () = wait_for_stop(stopping) => None,
-            result = self.leases.send(&step, self.last_request_unanswered[0]) => Some(result),
-        };
-        let is_running = request_result.is_some();
-        self.record_result(
-            &step,
-            sent_at,
-            request_result.unwrap_or(RequestResult { result: StepResult::NoResponse, problem: None }),
-        );
+        let is_held = self.machine.term(sent_at).is_some();
+        let (result, is_running) =
+            send_until_stop(&self.leases, &step, self.last_request_unanswered[0], is_held, stopping).await;
+        self.record_result(&step, sent_at, result);
         is_running
     }
 
