@@ -321,8 +321,8 @@ impl PendingByKey {
 }
 
 impl Inner {
-    /// Returns true if the caches contain `writes`. The caches in doubt count too if reconciles of `key` may run despite
-    /// doubt.
+    /// Returns true if the caches contain `writes`. A cache in doubt for too long is skipped if reconciles of `key` may
+    /// run despite doubt.
     ///
     /// Calls user code, so the caller must not hold the lock.
     fn caches_contain(&self, key: &ObjectKey, writes: &Writes) -> bool {

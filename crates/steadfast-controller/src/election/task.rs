@@ -328,8 +328,8 @@ impl Drop for ElectionTask {
 
 /// Sends the request of `step`. Returns the result, and false if the election stopped in the meantime.
 ///
-/// A stop abandons the request, except a write of a candidate that does not hold the lease. Such a write may acquire the
-/// lease. The lease must then be released, or other candidates wait for its expiry.
+/// A stop abandons the request, except a write of a candidate that does not hold the lease. Such a write may acquire
+/// the lease. The lease must then be released, or other candidates wait for its expiry.
 pub(super) async fn send_until_stop(
     leases: &Leases,
     step: &Step,

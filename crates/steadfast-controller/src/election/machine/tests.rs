@@ -321,7 +321,7 @@ fn conflict_with_label_keeps_term() {
     assert!(labels.is_some(), "foreign fields stay");
 }
 
-/// Regression test: after two conflicts in a row, a leader waited like a candidate, with jitter up to 2.2 times as long.
+/// Regression test: after two conflicts in a row, a leader waited like a candidate, up to 2.2 times as long.
 #[test]
 fn conflicts_delay_leader_without_jitter() {
     let (mut server, mut a) = with_leader();
