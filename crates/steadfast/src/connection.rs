@@ -40,7 +40,9 @@ use tower::ServiceExt;
 
 use crate::environment::SharedEnvironment;
 use crate::probes::ProbeBoard;
-use crate::transport::{self, ClosedConnection, ConnectionReport, Fence, Pool, ResponseBody, TransportError};
+use crate::transport::{
+    self, ClosedConnection, ConnectionReport, Fence, Pool, ResponseBody, ResponseKind, TransportError,
+};
 use crate::writes::recording::Recordings;
 pub use builder::ConnectionBuilder;
 use client_defaults::ClientDefaults;
@@ -310,7 +312,7 @@ impl Connection {
         let authorizer = &inner.decorator.authorizer;
         let config_generation = inner.reloader.generation();
         // The caller's own credentials cannot be renewed here.
-        let has_own_credentials = is_proxied(request.uri().path()) || auth::is_authorized(request.headers());
+        let has_own_credentials = transport::is_proxied(request.uri().path()) || auth::is_authorized(request.headers());
         let request_copy = transport::copy_request(&request);
         let (response, generation) = self.send_once(request).await?;
         let response = match response {
@@ -353,7 +355,9 @@ impl Connection {
         request: Request<Body>,
     ) -> Result<(Result<Response<ResponseBody>, TransportError>, u64), SendError> {
         let inner = &*self.inner;
+        let kind = ResponseKind::of(request.uri());
         let mut request = inner.decorator.address(request);
+        request.extensions_mut().insert(kind);
         let generation = inner.decorator.authorize(request.headers_mut()).await?;
         let response = inner.pool.send(request).await;
         if let Ok(response) = &response {
@@ -363,56 +367,8 @@ impl Connection {
     }
 }
 
-/// Returns true if the server forwards a request for `path` to a node, a pod, a service or another server.
-///
-/// `path` has no host. An object or a resource may be named `proxy`; only a subresource of that name counts.
-fn is_proxied(path: &str) -> bool {
-    let mut segments = path.split('/').filter(|segment| !segment.is_empty());
-    // `/api/VERSION/…` for the core group, `/apis/GROUP/VERSION/…` for all others.
-    let skipped = match segments.next() {
-        Some("api") => 1,
-        Some("apis") => 2,
-        _ => return false,
-    };
-    let mut segments = segments.skip(skipped).peekable();
-    // The segments before a subresource are the resource and the name, preceded by `namespaces` and a namespace.
-    let before = if segments.peek() == Some(&"namespaces") { 4 } else { 2 };
-    segments.nth(before) == Some("proxy")
-}
-
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").field("server", &self.server()).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn proxy_is_detected_as_subresource() {
-        for path in [
-            "/api/v1/nodes/one/proxy",
-            "/api/v1/nodes/one/proxy/metrics",
-            "/api/v1/namespaces/default/pods/one:8080/proxy/",
-            "/api/v1/namespaces/default/services/https:one:web/proxy/orders/7",
-            "/apis/cluster.example.com/v1/clusters/one/proxy/api/v1/pods",
-        ] {
-            assert!(is_proxied(path), "{path}");
-        }
-        for path in [
-            "/api/v1/namespaces/default/pods/proxy",
-            "/api/v1/namespaces/proxy/pods/one",
-            "/apis/apps/v1/namespaces/default/deployments/proxy/scale",
-            "/apis/apps/v1/namespaces/proxy/deployments",
-            "/apis/example.com/v1/proxy/one",
-            "/api/v1/nodes/proxy",
-            "/proxy/api",
-            "/",
-            "",
-        ] {
-            assert!(!is_proxied(path), "{path}");
-        }
     }
 }

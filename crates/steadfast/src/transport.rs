@@ -14,6 +14,7 @@
 //! | `liveness_probes` | requests that detect an unresponsive server behind a proxy that responds to pings |
 //! | `upgrade` | dedicated connection of an upgraded request: `exec`, `attach`, `port-forward` |
 //! | `dispatch` | one request from deadlines to response, with a safe retry on another connection |
+//! | `response_kind` | properties of a response, from the path and query of its request |
 //! | `body` | response body: a clean end, or an error with the cause of the interruption |
 //! | `connection_event` | connection events for requests: the connection drains, or the server does not respond |
 //! | `http1_slot`, `upload`, `windows` | use of an HTTP/1.1 connection by one request; request bodies; flow control |
@@ -48,6 +49,7 @@ mod placement_request;
 mod pool;
 mod purpose;
 mod report;
+mod response_kind;
 mod settings;
 mod socket;
 mod state;
@@ -61,11 +63,12 @@ pub use body::ResponseBody;
 pub(crate) use connection_event::{ConnectionEvent, ResponsivenessWatch};
 pub(crate) use connection_runtime::ConnectionRuntime;
 pub(crate) use connector::{Connector, HostPort, Login, Proxy, Route};
-pub(crate) use dispatch::{copy_request, is_long_lived, is_watch};
+pub(crate) use dispatch::copy_request;
 pub use error::TransportError;
 pub use fence::Fence;
 pub(crate) use pool::Pool;
 pub use report::{ClosedConnection, ConnectionReport, Protocol};
+pub(crate) use response_kind::{ResponseKind, is_proxied};
 pub(crate) use settings::{CarryingConnection, Reader};
 pub use settings::{Deadlines, Placement, Settings};
 pub use state::ConnectionState;

@@ -6,7 +6,7 @@ use http::Request;
 use http_body::Body as _;
 use kube::client::Body;
 
-use crate::transport::{Deadlines, Settings, is_long_lived};
+use crate::transport::{Deadlines, ResponseKind, Settings};
 
 /// Connect timeout that `kube` writes into a configuration without one. Our own default is shorter and replaces it.
 const KUBE_CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -45,7 +45,7 @@ impl ClientDefaults {
             return;
         }
         // A watch or a log may be silent for a long time, so only a configured timeout limits it.
-        let progress = self.read.or_else(|| (!is_long_lived(request.uri())).then_some(self.progress));
+        let progress = self.read.or_else(|| (!ResponseKind::of(request.uri()).may_be_silent).then_some(self.progress));
         let headers = self.read.unwrap_or(self.headers) + write.unwrap_or_default();
         request.extensions_mut().insert(Deadlines { headers: Some(headers), progress });
     }

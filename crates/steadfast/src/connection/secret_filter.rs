@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use tower::BoxError;
 
-use crate::transport::{ResponseBody, is_watch};
+use crate::transport::{ResponseBody, ResponseKind};
 
 /// Maximum bytes of a buffered response; `kube` buffers the whole response as well.
 const MAX_BUFFERED_BYTES: usize = 256 * 1024 * 1024;
@@ -92,7 +92,7 @@ impl SensitiveResponse {
             return None;
         }
         Some(Self {
-            kind: if is_watch(request.uri()) { SecretKind::Events } else { kind },
+            kind: if ResponseKind::of(request.uri()).is_watch { SecretKind::Events } else { kind },
             path: path.to_owned(),
             is_metadata_only: accept.contains("as=PartialObjectMetadata"),
             status: *request.method() == Method::DELETE,

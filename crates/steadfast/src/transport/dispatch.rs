@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use http::{Method, Request, Response, Uri};
+use http::{Method, Request, Response};
 use kube::client::Body;
 
 use super::body::ResponseBody;
@@ -18,6 +18,7 @@ use super::liveness_probes::MakeProbeRequest;
 use super::placement_request::PlacementRequest;
 use super::pool::Pool;
 use super::purpose::{Purpose, Role};
+use super::response_kind::ResponseKind;
 use super::settings::{CarryingConnection, Deadlines, Placement, Reader};
 use super::state::ConnectionState;
 use super::{http1, http2, upgrade};
@@ -26,55 +27,10 @@ use crate::metrics::pool_counters::verb;
 /// Maximum number of attempts on different connections for a request that no server has processed.
 const MAX_ATTEMPTS: u32 = 4;
 
-/// Properties of a response derived from the request's path and query.
-#[derive(Clone, Copy)]
-struct ResponseKind {
-    /// Endless stream of events.
-    is_watch: bool,
-    /// The response body can be silent for long.
-    may_be_silent: bool,
-    /// The response head can be late too. A kubelet sends the head of a followed log with the first line, and the API
-    /// server does not control responses through a proxy.
-    may_start_late: bool,
-}
-
-impl ResponseKind {
-    fn of(uri: &Uri) -> Self {
-        // API servers treat every value of such a parameter as true, except `0` and `false`.
-        let is_set = |name: &str| {
-            let value = uri.query().unwrap_or_default().split('&').find_map(|pair| {
-                let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-                (key == name).then_some(value)
-            });
-            value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
-        };
-        let is_watch = is_set("watch");
-        let path = uri.path();
-        let last = path.rsplit('/').next().unwrap_or_default();
-        let is_streamed = matches!(last, "attach" | "exec" | "log" | "portforward");
-        let is_proxied = last == "proxy" || path.contains("/proxy/");
-        Self {
-            is_watch,
-            may_be_silent: is_watch || is_streamed || is_proxied,
-            may_start_late: is_proxied || (last == "log" && is_set("follow")),
-        }
-    }
-}
-
-/// Returns true if the response for `uri` can be silent for long.
-pub(crate) fn is_long_lived(uri: &Uri) -> bool {
-    ResponseKind::of(uri).may_be_silent
-}
-
-/// Returns true if the response for `uri` is a watch.
-pub(crate) fn is_watch(uri: &Uri) -> bool {
-    ResponseKind::of(uri).is_watch
-}
-
 impl Pool {
     /// Sends `request`, whose URI names the server, and waits for the response head.
     ///
-    /// The request's extensions may contain [`Deadlines`] and a [`Placement`].
+    /// The request's extensions may contain [`Deadlines`], a [`Placement`] and a [`ResponseKind`].
     ///
     /// # Errors
     ///
@@ -83,7 +39,7 @@ impl Pool {
     /// connection ended before the response.
     pub(crate) async fn send(&self, request: Request<Body>) -> Result<Response<ResponseBody>, TransportError> {
         let settings = &self.inner.settings;
-        let kind = ResponseKind::of(request.uri());
+        let kind = request.extensions().get().copied().unwrap_or_else(|| ResponseKind::of(request.uri()));
         let is_read = is_safe(request.method()) && !upgrade::is_upgrade(&request);
         // While the fence is open, reads are not tracked: only a write can take effect after the end of the leadership.
         let in_flight = match &self.inner.fence {

@@ -27,6 +27,7 @@ const SWITCHING_PROTOCOLS: &str =
 
 /// Returns a connection to HTTP/1.1 peers. Each peer reads one request head and then runs `respond`.
 async fn connection_to_http1_peer<F>(
+    config: kube::Config,
     sockets: &Sockets,
     respond: impl Fn(DuplexStream) -> F + Copy + Send + Sync + 'static,
 ) -> Connection
@@ -34,7 +35,7 @@ where
     F: Future<Output = io::Result<()>> + Send + 'static,
 {
     let sockets = sockets.clone();
-    connection_with_dialer(config(&in_memory_server().await).await, Settings::default(), move || {
+    connection_with_dialer(config, Settings::default(), move || {
         let (client_end, mut server_end) = tokio::io::duplex(1 << 16);
         let sockets = sockets.clone();
         tokio::spawn(async move {
@@ -63,7 +64,8 @@ async fn send_upgrade(connection: &Connection) -> Response<ResponseBody> {
 #[tokio::test(start_paused = true)]
 async fn slow_reader_in_pod_keeps_stream() {
     let sockets = Sockets::default();
-    let connection = connection_to_http1_peer(&sockets, |mut server_end| async move {
+    let config = config(&in_memory_server().await).await;
+    let connection = connection_to_http1_peer(config, &sockets, |mut server_end| async move {
         server_end.write_all(SWITCHING_PROTOCOLS.as_bytes()).await?;
         sleep(HOUR).await;
         drop(server_end);
@@ -174,7 +176,8 @@ async fn only_body_readers_are_allowed_slow() {
 /// API servers and kubelets send the response head of a log together with its first byte.
 #[tokio::test(start_paused = true)]
 async fn followed_log_can_be_silent_for_hours() {
-    let connection = connection_to_http1_peer(&Sockets::default(), |mut server_end| async move {
+    let config = config(&in_memory_server().await).await;
+    let connection = connection_to_http1_peer(config, &Sockets::default(), |mut server_end| async move {
         sleep(HOUR).await;
         server_end.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\na\n\r\n").await?;
         sleep(HOUR).await;
@@ -190,6 +193,24 @@ async fn followed_log_can_be_silent_for_hours() {
     assert_eq!(both.1.expect("the response of the node"), "a\nb\n");
     let error = connection.send(get_request("/api/v1/namespaces/default/pods/a/log")).await.expect_err("a timeout");
     assert!(error.to_string().contains("sent no response within 30.0 s"), "{error}");
+}
+
+/// The path of the server's URL may contain `api` and `apis`, and objects may have the name of a subresource.
+#[tokio::test(start_paused = true)]
+async fn only_subresources_can_be_silent_below_url_path() {
+    let mut config = config(&in_memory_server().await).await;
+    let url = config.cluster_url.to_string();
+    config.cluster_url = format!("{}/apis/tenants/api/one", url.trim_end_matches('/')).parse().expect("a URL");
+    let connection = connection_to_http1_peer(config, &Sockets::default(), |mut server_end| async move {
+        sleep(HOUR).await;
+        server_end.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\na\n").await
+    })
+    .await;
+    assert_eq!(body_text(&connection, get_request(FOLLOWED_LOG_PATH)).await.expect("a log"), "a\n");
+    for path in ["/api/v1/namespaces/default/services/proxy", "/api/v1/namespaces/default/configmaps/log?follow=true"] {
+        let error = connection.send(get_request(path)).await.expect_err("a timeout");
+        assert!(error.to_string().contains("sent no response within 30.0 s"), "{path}: {error}");
+    }
 }
 
 /// All values that API servers treat as true.
