@@ -43,15 +43,17 @@ pub(super) async fn revision_not_older_than(exchange: &Exchange, version: u64) -
     if in_time { Ok(cached) } else { Err(Status::too_large_resource_version(version, cached)) }
 }
 
-/// Returns `version` if the history still contains this revision. Waits once for a future version.
+/// Returns `version` if the history contains this revision. Waits for a future version until the cache timeout.
 async fn exact_revision(exchange: &Exchange, version: u64) -> Result<u64, Status> {
     let backend = exchange.backend();
     backend.confirm_newest_revision().await?;
     let oldest = backend.oldest_revision();
-    // A future version results in a timeout with a cause in its details, not in 410.
+    // As on servers with snapshots of the watch cache (Kubernetes 1.34 and later), a future version is awaited. The
+    // error is a timeout with a cause in its details, not 410.
     if version > backend.newest_revision() {
-        // A future version may become current within the wait.
-        tokio::time::sleep(exchange.cluster.settings.cache_catch_up_timeout).await;
+        let until_reached = exchange.cluster.changed.until(|| backend.newest_revision() >= version);
+        let _ = timeout(exchange.cluster.settings.cache_catch_up_timeout, until_reached).await;
+        // Read again even in time: a restore from a backup lowers the newest version.
         let newest = backend.newest_revision();
         if version > newest {
             return Err(Status::too_large_resource_version(version, newest));

@@ -1,5 +1,7 @@
 //! Lists: pages, versions, selectors, forms.
 
+use std::time::Duration;
+
 use crate::support::{CONFIG_MAPS, Client, config_map, in_memory_server, labelled, names, version_of};
 use http::Method;
 use serde_json::{Value, json};
@@ -71,13 +73,30 @@ async fn future_version_fails_after_three_seconds() {
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let now = server.revision();
     let before = server.elapsed();
-    let (code, status) =
-        client.get(&format!("{CONFIG_MAPS}?resourceVersion={}&resourceVersionMatch=NotOlderThan", now + 1)).await;
-    assert_eq!(crate::support::seconds_since(&server, before), 3);
-    assert_eq!(code, 504);
-    assert_eq!(status["message"], format!("Timeout: Too large resource version: {}, current: {now}", now + 1));
-    assert_eq!(status["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
-    assert_eq!(status["details"]["retryAfterSeconds"], 1);
+    for (index, version_match) in (1..).zip(["NotOlderThan", "Exact"]) {
+        let path = format!("{CONFIG_MAPS}?resourceVersion={}&resourceVersionMatch={version_match}", now + 1);
+        let (code, status) = client.get(&path).await;
+        assert_eq!(crate::support::seconds_since(&server, before), 3 * index, "{version_match}");
+        assert_eq!(code, 504, "{version_match}");
+        assert_eq!(status["message"], format!("Timeout: Too large resource version: {}, current: {now}", now + 1));
+        assert_eq!(status["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
+        assert_eq!(status["details"]["retryAfterSeconds"], 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn future_exact_version_is_served_once_reached() {
+    let server = in_memory_server().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let future_version = version_of(&server.create(&config_map("a")).unwrap()) + 1;
+    let before = server.elapsed();
+    let path = format!("{CONFIG_MAPS}?resourceVersion={future_version}&resourceVersionMatch=Exact");
+    let (response, ()) = tokio::join!(client.get(&path), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        server.create(&config_map("b")).unwrap();
+    });
+    assert_eq!(crate::support::seconds_since(&server, before), 1);
+    assert_eq!(names(&response.1), ["a", "b"]);
 }
 
 #[tokio::test(start_paused = true)]
