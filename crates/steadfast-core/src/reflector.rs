@@ -87,7 +87,7 @@ pub use cluster_match::ClusterMatch;
 use comparison::Comparison;
 use delayed_action::DelayedAction;
 use delta_policy::DeltaPolicy;
-pub use diagnostic::{Diagnostic, Severity};
+pub use diagnostic::{Diagnostic, RelistCause, Severity};
 use effect::Effects;
 pub use failure::{Failure, FailureKind, MAX_RETRY_AFTER};
 pub use input::{Differences, Input};
@@ -478,7 +478,7 @@ impl Reflector {
             (Timer::UnidentifiedList, Phase::Watching(_)) => {
                 if let Some((plan, reason)) = self.unidentified.take_due_list(now, self.cache.version.as_ref()) {
                     self.leave_watch(out);
-                    self.relist(now, plan, reason, out);
+                    self.relist(now, plan, RelistCause::Unidentified, reason, out);
                 }
             }
             _ => {}

@@ -163,7 +163,7 @@ pub use steadfast_core::decode::{Cacheable, DecodeError, Encoding};
 pub use steadfast_core::fault_injection::InjectedFault;
 pub use steadfast_core::freshness::Polled;
 pub use steadfast_core::record::Identity;
-pub use steadfast_core::reflector::{Diagnostic, ReflectorSettings, Severity};
+pub use steadfast_core::reflector::{Diagnostic, ReflectorSettings, RelistCause, Severity};
 pub use steadfast_core::selector::{SelectorError, parse_selector};
 pub use steadfast_core::store::{IndexSnapshot, Lookup, Snapshot};
 pub use steadfast_core::{

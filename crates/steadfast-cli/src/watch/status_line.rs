@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use steadfast::{Diagnostic, Freshness, Informer};
+use steadfast::{Diagnostic, Freshness, Informer, RelistCause};
 
 use super::tally::Tally;
 use super::text_line::{GREEN, RED, TextLine};
@@ -101,10 +101,10 @@ impl Repairs {
                 }
             }
             // A poll does not repair a gap. Only a failed poll is announced as a relist.
-            Diagnostic::Relisting { reason } if !self.is_polling.load(Ordering::Relaxed) => {
+            Diagnostic::Relisting { cause, .. } if !self.is_polling.load(Ordering::Relaxed) => {
                 // A repeated relist, for example after an expired page, has the cause of the first.
                 if !self.is_repairing.swap(true, Ordering::Relaxed) {
-                    self.is_after_expiry.store(is_expiry(reason), Ordering::Relaxed);
+                    self.is_after_expiry.store(*cause == RelistCause::Expired, Ordering::Relaxed);
                 }
                 self.may_be_poll.store(false, Ordering::Relaxed);
             }
@@ -117,12 +117,6 @@ impl Repairs {
             _ => {}
         }
     }
-}
-
-/// Returns whether a relist for this reason follows a response `410`. The response has a code or a reason, or both.
-fn is_expiry(reason: &str) -> bool {
-    let status = reason.strip_prefix("the server responded with ").unwrap_or(reason);
-    matches!(status.split([' ', ':']).next(), Some("410" | "Expired" | "Gone"))
 }
 
 impl StatusBoard {
@@ -321,6 +315,11 @@ mod tests {
         status(StatusState::Fresh { since: "2026-01-02T08:04:05.678Z".parse().expect("a time") })
     }
 
+    /// Returns the diagnostic of a relist. Only its cause may count, not the text.
+    fn relist_by(cause: RelistCause) -> Diagnostic {
+        Diagnostic::Relisting { cause, reason: "500: the proxy received 410 Gone".into() }
+    }
+
     fn render_plain(status: &StatusContent, columns: usize) -> String {
         status.render(&Clock::choose(true), false, columns)
     }
@@ -350,7 +349,7 @@ mod tests {
             (repairs.reconnects.load(Ordering::Relaxed), repairs.gaps.load(Ordering::Relaxed))
         };
         let version = || Some("7".into());
-        let relisting = || Diagnostic::Relisting { reason: "410 Expired".into() };
+        let relisting = || relist_by(RelistCause::Expired);
         let relisted = || Diagnostic::Relisted { held: version(), version: version(), fetched: None };
         let polling = Diagnostic::Polling { reason: "403 Forbidden".into(), every: Duration::from_secs(60) };
         assert_eq!(record(&[Diagnostic::Synced { version: version() }, polling]), (0, 0));
@@ -362,7 +361,7 @@ mod tests {
         let polling = || Diagnostic::Polling { reason: "500 broken".into(), every: Duration::from_secs(60) };
         assert_eq!(record(&[resumed(), Diagnostic::Ended, resumed()]), (3, 1));
         // A watch that always fails: the list just before polling repairs no gap, but the earlier relist did.
-        let relisting = || Diagnostic::Relisting { reason: "500 broken".into() };
+        let relisting = || relist_by(RelistCause::WatchesFail);
         assert_eq!(record(&[relisting(), relisted(), polling(), relisted()]), (3, 1));
         // The watch fails after it was opened.
         assert_eq!(record(&[resumed(), relisting(), relisted(), resumed(), polling(), relisted()]), (5, 1));
@@ -370,12 +369,12 @@ mod tests {
 
     #[test]
     fn relist_after_410_counts_despite_polling() {
-        for reason in ["410 Expired: too old resource version", "Gone", "the server responded with 410: compacted"] {
+        for (cause, gaps) in [(RelistCause::Expired, 1), (RelistCause::WatchesFail, 0)] {
             let repairs = Repairs::default();
             let version = || Some("7".into());
             for diagnostic in [
                 Diagnostic::Synced { version: version() },
-                Diagnostic::Relisting { reason: reason.into() },
+                relist_by(cause),
                 // The server rejects watches, and therefore also streamed lists.
                 Diagnostic::FellBackToPages { reason: "403 Forbidden".into() },
                 Diagnostic::Relisted { held: version(), version: version(), fetched: None },
@@ -384,7 +383,7 @@ mod tests {
             ] {
                 repairs.record(&diagnostic);
             }
-            assert_eq!(repairs.gaps.load(Ordering::Relaxed), 1, "{reason}");
+            assert_eq!(repairs.gaps.load(Ordering::Relaxed), gaps, "{cause:?}");
         }
     }
 

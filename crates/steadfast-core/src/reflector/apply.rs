@@ -7,7 +7,7 @@ use super::Reflector;
 use super::comparison::WatchContext;
 use super::delayed_action::DelayedAction;
 use super::delta_list::DeltaList;
-use super::diagnostic::Diagnostic;
+use super::diagnostic::{Diagnostic, RelistCause};
 use super::effect::{Effect, Effects};
 use super::epoch_probe::EpochProbe;
 use super::failure::{Failure, FailureKind};
@@ -84,7 +84,7 @@ impl Reflector {
             Effect::DelayProof(retry_after) => self.probe.schedule.delay_by(now, retry_after, &mut self.requester),
             Effect::DropComparison => self.drop_comparison(now, out),
 
-            Effect::Relist { plan, reason } => self.relist(now, plan, reason, out),
+            Effect::Relist { plan, cause, reason } => self.relist(now, plan, cause, reason, out),
             Effect::ListLater { plan, retry_after } => self.list_later(now, plan, retry_after),
             Effect::ListComplete { version, fetched_count } => self.list_complete(now, version, fetched_count, out),
             Effect::ListFailed(failure) => self.list_failed(now, &failure, out),
@@ -280,8 +280,15 @@ impl Reflector {
     }
 
     /// Lists again after the backoff of relists, whose first delay is only jitter, for the reason `reason`.
-    pub(super) fn relist(&mut self, now: Instant, plan: ListPlan, reason: Arc<str>, out: &mut Vec<Output>) {
-        out.push(Output::Diagnostic(Diagnostic::Relisting { reason: reason.clone() }));
+    pub(super) fn relist(
+        &mut self,
+        now: Instant,
+        plan: ListPlan,
+        cause: RelistCause,
+        reason: Arc<str>,
+        out: &mut Vec<Output>,
+    ) {
+        out.push(Output::Diagnostic(Diagnostic::Relisting { cause, reason: reason.clone() }));
         self.drop_comparison(now, out);
         self.probe.set_broken(now);
         self.cache.set_state(now, self.state_without_stream(), reason);
@@ -423,7 +430,8 @@ impl Reflector {
                 }
                 // A list in a single response uses no continue token that could expire (F14).
                 plan.is_unpaged = true;
-                out.push(Output::Diagnostic(Diagnostic::Relisting { reason: failure.message.clone() }));
+                let (cause, reason) = (RelistCause::Expired, failure.message.clone());
+                out.push(Output::Diagnostic(Diagnostic::Relisting { cause, reason }));
                 self.list_later(now, plan, failure.retry_after);
             }
             _ => {

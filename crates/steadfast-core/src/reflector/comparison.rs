@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::bookmark_interval::PERIODS_BETWEEN_LISTS;
 use super::cache_state::CacheState;
-use super::diagnostic::Diagnostic;
+use super::diagnostic::{Diagnostic, RelistCause};
 use super::effect::{Effect, Effects};
 use super::failure::{Failure, FailureKind};
 use super::input::Differences;
@@ -163,7 +163,8 @@ impl Comparison {
             // Identities with opaque versions cannot be compared, so a full list replaces the
             // watch.
             effects.push(Effect::LeaveWatch);
-            effects.push(Effect::Relist { plan: ListPlan::first(), reason: Arc::from(reason) });
+            let cause = RelistCause::OpaqueVersions;
+            effects.push(Effect::Relist { plan: ListPlan::first(), cause, reason: Arc::from(reason) });
         } else {
             effects.push(Effect::ScheduleProof(now + cache.bookmark_interval.period()));
             self.start(now, false, &cache.settings, requester, &mut effects);
@@ -431,7 +432,8 @@ impl Comparison {
             effects.push(Effect::ListNewHistory { held, proof, plan: ListPlan::repair(true) });
         } else {
             let reason = format!("the server's watch has lost changes of {} objects", differences.count);
-            effects.push(Effect::Relist { plan: ListPlan::repair(false), reason: reason.into() });
+            let (plan, cause) = (ListPlan::repair(false), RelistCause::LostChanges);
+            effects.push(Effect::Relist { plan, cause, reason: reason.into() });
         }
         effects
     }

@@ -68,7 +68,9 @@ pub enum Diagnostic {
     },
     /// The whole collection is requested again.
     Relisting {
-        /// Cause.
+        /// Kind of the cause.
+        cause: RelistCause,
+        /// Cause, as a text.
         reason: Arc<str>,
     },
     /// A relist is complete.
@@ -187,6 +189,24 @@ pub enum Severity {
     Fault,
 }
 
+/// Cause of a relist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RelistCause {
+    /// The server no longer has the requested version or page (`410`, `Expired`, `Gone`).
+    Expired,
+    /// The server rejects watches that start at the version of the cache.
+    VersionRejected,
+    /// All watches fail. The list shows whether the resource still exists.
+    WatchesFail,
+    /// A comparison with a list found changes that the watch did not deliver.
+    LostChanges,
+    /// A record or a list entry belongs to no identifiable object.
+    Unidentified,
+    /// The server's versions have no order, so only a list proves that the cache is complete.
+    OpaqueVersions,
+}
+
 impl Diagnostic {
     /// Creates the diagnostic of `failure`, for the attempt number `attempts` and the delay until the next attempt.
     pub(super) fn failed(failure: &Failure, attempts: u32, retry_in: Duration) -> Self {
@@ -255,7 +275,7 @@ impl fmt::Display for Diagnostic {
             Self::Failed { message, attempts, retry_in, .. } => {
                 write!(f, "{message}; attempt {attempts} failed, next in {:.1} s", retry_in.as_secs_f64())
             }
-            Self::Relisting { reason } => write!(f, "listing again: {reason}"),
+            Self::Relisting { reason, .. } => write!(f, "listing again: {reason}"),
             Self::Relisted { version, fetched, .. } => {
                 f.write_str("listed again")?;
                 at(f, version)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::delayed_action::DelayedAction;
-use super::diagnostic::Diagnostic;
+use super::diagnostic::{Diagnostic, RelistCause};
 use super::failure::Failure;
 use super::list_plan::ListPlan;
 use super::output::Output;
@@ -59,7 +59,7 @@ pub(super) enum Effect {
     DropComparison,
 
     /// Request the whole collection again, for this reason.
-    Relist { plan: ListPlan, reason: Arc<str> },
+    Relist { plan: ListPlan, cause: RelistCause, reason: Arc<str> },
     /// Request the list after the delay of relists, or after the delay that the server requested.
     ListLater { plan: ListPlan, retry_after: Option<Duration> },
     /// The list is complete. `fetched_count` is the number of objects that a delta relist transferred in full.

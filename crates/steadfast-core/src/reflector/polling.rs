@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::cache_state::CacheState;
 use super::delayed_action::DelayedAction;
-use super::diagnostic::Diagnostic;
+use super::diagnostic::{Diagnostic, RelistCause};
 use super::effect::{Effect, Effects};
 use super::failure::{Failure, FailureKind};
 use super::list_plan::ListPlan;
@@ -159,7 +159,7 @@ impl Polling {
         self.last_fallback_list_at = Some(now);
         let mut effects = Effects::from(Effect::Broken(failure.clone()));
         effects.push(Effect::DropComparison);
-        effects.report(Diagnostic::Relisting { reason: failure.message.clone() });
+        effects.report(Diagnostic::Relisting { cause: RelistCause::WatchesFail, reason: failure.message.clone() });
         effects.push(Effect::ListLater { plan: ListPlan::poll(), retry_after: failure.retry_after });
         effects
     }
@@ -177,7 +177,8 @@ impl Polling {
             return self.replace_watch(now, failure, settings, requester);
         }
         self.count_failure(now);
-        Effect::Relist { plan: ListPlan::first(), reason: failure.message.clone() }.into()
+        let (plan, cause) = (ListPlan::first(), RelistCause::VersionRejected);
+        Effect::Relist { plan, cause, reason: failure.message.clone() }.into()
     }
 
     /// Returns whether a list that was requested after the first of the watch failures has succeeded, within a poll

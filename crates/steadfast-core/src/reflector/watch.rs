@@ -2,6 +2,7 @@
 
 use super::cache_state::CacheState;
 use super::delayed_action::DelayedAction;
+use super::diagnostic::RelistCause;
 use super::effect::{Effect, Effects};
 use super::failure::{Failure, FailureKind};
 use super::list_plan::ListPlan;
@@ -133,12 +134,13 @@ impl Watch {
         let (failure, reason) = (failure.clone(), failure.message.clone());
         match failure.kind {
             _ if inject!(cache.faults(), ForgottenVersion) => {
-                Effect::Relist { plan: ListPlan::not_older_than(reached), reason }.into()
+                let (plan, cause) = (ListPlan::not_older_than(reached), RelistCause::Expired);
+                Effect::Relist { plan, cause, reason }.into()
             }
             // The server has compacted this version. Few objects may have changed since.
             FailureKind::Expired => {
                 let plan = ListPlan::after_expiry(reached, now + cache.settings.delta_timeout);
-                Effect::Relist { plan, reason }.into()
+                Effect::Relist { plan, cause: RelistCause::Expired, reason }.into()
             }
             // This replica has not reached our version, or the history was restored from a backup.
             FailureKind::ResourceVersionTooLarge => {

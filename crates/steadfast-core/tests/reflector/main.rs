@@ -4,5 +4,6 @@ mod freshness;
 mod model;
 mod monitor;
 mod proofs;
+mod relisting;
 mod scripts;
 mod unversioned;

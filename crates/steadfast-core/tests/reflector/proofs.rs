@@ -10,7 +10,7 @@ use steadfast_core::{Freshness, Instant, ObjectKey, ResourceVersion};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn at(seconds: u64) -> Instant {
+pub(crate) fn at(seconds: u64) -> Instant {
     Instant::from_zero(SECOND * u32::try_from(seconds).expect("a short test"))
 }
 
@@ -43,7 +43,7 @@ fn end_of_initial_events(version: &str) -> Bookmark {
 }
 
 /// Creates a reflector with version 9 since second 0, and returns its watch.
-fn watching() -> (Reflector, RequestId) {
+pub(crate) fn watching() -> (Reflector, RequestId) {
     let (mut reflector, id) = listing(streamed());
     reflector.step(at(0), Input::Opened(id));
     reflector.record(at(0), id, Record::Bookmark(&end_of_initial_events("9")));
