@@ -83,13 +83,13 @@ struct Credentials {
 
 impl Credentials {
     /// Returns the credentials that the library sends with `config`, which is in normal form. The order of the sources is
-    /// the library's.
+    /// the library's. A client certificate is sent in addition to each of them.
     fn of(config: &Config) -> Self {
         const PASSWORD_REMEDY: &str = "use a token or a client certificate; Kubernetes has no passwords since 1.19";
 
-        let user = &config.auth_info;
-        let has_certificate = user.client_certificate.is_some() || user.client_certificate_data.is_some();
-        let (kind, remedy) = match AuthorizationSource::of(config) {
+        let has_certificate = has_client_certificate(config);
+        let source = AuthorizationSource::of(config);
+        let (mut kind, remedy) = match source {
             Some(AuthorizationSource::AuthProvider(_)) => {
                 ("auth-provider".to_owned(), "replace the auth-provider by an exec plugin; kubectl removed it in 1.26")
             }
@@ -104,20 +104,28 @@ impl Credentials {
                 format!("exec plugin {}", exec.command.as_deref().unwrap_or("without a command")),
                 "run the plugin's login again, and check its output with `kubectl get ns`",
             ),
-            Some(AuthorizationSource::Url) | None if has_certificate => (
-                "client certificate".to_owned(),
-                "renew the client certificate, and check that the server trusts its issuer (--client-ca-file)",
-            ),
             Some(AuthorizationSource::Url) => {
                 ("user name and password in the URL of the server".to_owned(), PASSWORD_REMEDY)
             }
+            None if has_certificate => (
+                "client certificate".to_owned(),
+                "renew the client certificate, and check that the server trusts its issuer (--client-ca-file)",
+            ),
             None => (
                 "none".to_owned(),
                 "add a user with a token, certificate or exec plugin to the context of the kubeconfig",
             ),
         };
+        if has_certificate && source.is_some() {
+            kind.push_str(" and client certificate");
+        }
         Self { kind, remedy }
     }
+}
+
+fn has_client_certificate(config: &Config) -> bool {
+    let user = &config.auth_info;
+    user.client_certificate.is_some() || user.client_certificate_data.is_some()
 }
 
 /// Judges the expiry of a token in the kubeconfig, if the library sends this token and the token is a JWT.
@@ -126,7 +134,11 @@ fn token_finding(config: &Config, now: Timestamp) -> Option<Finding> {
     let Some(AuthorizationSource::Token(token)) = AuthorizationSource::of(config) else { return None };
     let expires = token_expiry(secrecy::ExposeSecret::expose_secret(token))?;
     let remedy = "use a token file or an exec plugin, which renew the token, or request a longer-lived token";
-    Some(if expires <= now {
+    Some(if expires <= now && has_client_certificate(config) {
+        // kube-apiserver checks the certificate first, and ignores the token if it accepts the certificate.
+        let effect = "lists and watches succeed only while the server accepts the client certificate";
+        Finding::warning(CHECK, "token", format!("the token expired at {expires}"), effect, remedy)
+    } else if expires <= now {
         Finding::failure(CHECK, "token", format!("the token expired at {expires}"), EFFECT, remedy)
     } else {
         let minutes = expires.duration_since(now).as_mins();
@@ -180,6 +192,13 @@ mod tests {
             assert_eq!(finding.severity, severity, "{finding:?}");
             assert!(!format!("{finding:?}").contains("c2lnbmF0dXJl"), "{finding:?}");
         }
+        let with_certificate = AuthInfo {
+            token: Some(jwt(1_700_000_000).into()),
+            client_certificate: Some("/run/client.pem".to_owned()),
+            ..AuthInfo::default()
+        };
+        let finding = token_finding(&config(with_certificate), now).expect("a finding");
+        assert_eq!(finding.severity, FindingSeverity::Warning, "{finding:?}");
         let opaque = AuthInfo { token: Some("hunter2".to_owned().into()), ..AuthInfo::default() };
         assert_eq!(token_finding(&config(opaque), now), None);
     }
@@ -201,15 +220,23 @@ mod tests {
         let kind = |user: &AuthInfo| Credentials::of(&config(user.clone())).kind;
         let mut user = AuthInfo::default();
         assert_eq!(kind(&user), "none");
-        user.client_certificate_data = Some("certificate".to_owned());
-        assert_eq!(kind(&user), "client certificate");
+        let certificate = Some("certificate".to_owned());
+        assert_eq!(
+            kind(&AuthInfo { client_certificate_data: certificate.clone(), ..user.clone() }),
+            "client certificate"
+        );
+        let assert_kind = |user: &AuthInfo, expected: &str| {
+            assert_eq!(kind(user), expected);
+            let with_certificate = AuthInfo { client_certificate_data: certificate.clone(), ..user.clone() };
+            assert_eq!(kind(&with_certificate), format!("{expected} and client certificate"));
+        };
         user.exec = Some(exec());
-        assert_eq!(kind(&user), "exec plugin login");
+        assert_kind(&user, "exec plugin login");
         user.token = Some("hunter2".to_owned().into());
-        assert_eq!(kind(&user), "token");
+        assert_kind(&user, "token");
         user.token_file = Some("/run/token".to_owned());
-        assert_eq!(kind(&user), "token file /run/token");
+        assert_kind(&user, "token file /run/token");
         user.username = Some("user".to_owned());
-        assert_eq!(kind(&user), "user name and password");
+        assert_kind(&user, "user name and password");
     }
 }
