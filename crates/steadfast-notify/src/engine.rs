@@ -24,7 +24,7 @@ use crate::offload::offload;
 use crate::plan::Plan;
 use crate::replication::Replication;
 use crate::rule::{CompiledRule, RuleOutcome};
-use crate::sink::MessageStream;
+use crate::sink::MessageSink;
 use crate::supervise::{Supervised, Supervisor};
 use crate::watermark::{SettledResult, Watermark};
 use crate::worker::{SinkStats, SinkWorker, delivery_settings};
@@ -39,8 +39,8 @@ const STUCK_PERIOD: Duration = Duration::from_millis(500);
 /// Interval between two checks for undeliverable messages.
 const STUCK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Streams of a plan's sinks, by name.
-pub type Streams = BTreeMap<String, Arc<dyn MessageStream>>;
+/// Opened sinks of a plan, by name.
+pub type MessageSinks = BTreeMap<String, Arc<dyn MessageSink>>;
 
 /// Evaluates rules for changes and delivers the resulting messages. Cloning shares the engine.
 #[derive(Clone)]
@@ -125,7 +125,7 @@ impl Engine {
     /// Starts an engine for `plan` on the current runtime. `seed` initialises the random numbers.
     pub fn start(
         plan: &Plan,
-        streams: Streams,
+        streams: MessageSinks,
         seed: u64,
         report: impl Fn(EngineEvent) + Send + Sync + 'static,
     ) -> Self {
@@ -136,7 +136,7 @@ impl Engine {
     /// Starts an engine for `plan`, with the tasks of the sinks under `supervisor`.
     pub fn start_supervised(
         plan: &Plan,
-        streams: Streams,
+        streams: MessageSinks,
         seed: u64,
         supervisor: Supervisor,
         report: Arc<EventCallback>,
@@ -147,7 +147,7 @@ impl Engine {
     /// Starts an engine for `plan` as one of several replicas. A standby replica sends nothing.
     pub fn start_replicated(
         plan: &Plan,
-        streams: Streams,
+        streams: MessageSinks,
         seed: u64,
         supervisor: Supervisor,
         report: Arc<EventCallback>,
@@ -171,7 +171,7 @@ impl Engine {
 
     /// Applies another plan. Pending messages and the record of sent results are retained. A removed sink stays until
     /// all pending messages are settled.
-    pub fn apply_plan(&self, plan: &Plan, streams: Streams) {
+    pub fn apply_plan(&self, plan: &Plan, streams: MessageSinks) {
         {
             let mut workers = self.shared.workers.lock();
             for (name, stream) in streams {

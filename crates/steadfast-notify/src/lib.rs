@@ -14,7 +14,7 @@
 //! | check fields against a cluster | [`Schemas`], [`TypedResource`] |
 //! | watch the resources of rules | [`RuleSource`], [`ClusterInformers`], [`RuleSubscription`], [`LookupSnapshot`] |
 //! | evaluate rules | [`change::ObjectChange`], [`rule::RuleOutcome`], [`message::Message`], [`explain::explain`] |
-//! | deliver messages | [`Engine`], [`Streams`], [`sink::MessageStream`], [`delivery_outcome::DeliveryOutcome`], [`sink_queue::SinkQueue`] |
+//! | deliver messages | [`Engine`], [`MessageSinks`], [`sink::MessageSink`], [`delivery_outcome::DeliveryOutcome`], [`sink_queue::SinkQueue`] |
 //! | observe deliveries | [`engine_event::EngineEvent`], [`EngineStats`], [`SinkStats`] |
 //! | repeat abandoned deliveries | [`dead_letter::DeadLetters`], [`redrive()`] |
 //! | keep external systems equal to rules | [`MirrorTask`], [`MirrorContext`], [`MirrorInput`], [`MirrorSinkStatus`], [`Approvals`] |
@@ -102,7 +102,7 @@ mod wake;
 mod watermark;
 mod worker;
 
-pub use engine::{Engine, EngineStats, Streams};
+pub use engine::{Engine, EngineStats, MessageSinks};
 pub use fields::{Schemas, TypedResource};
 pub use follow::{RuleSubscription, forget_unlisted};
 pub use inspect::InspectionFindings;

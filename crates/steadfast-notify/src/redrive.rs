@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::dead_letter::{DeadLetter, DeadLetters};
 use crate::delivery_outcome::DeliveryOutcome;
-use crate::engine::Streams;
+use crate::engine::MessageSinks;
 
 /// Report of a redelivery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct RedriveReport {
 /// Returns an error if the file cannot be read or written, or if another `redrive` of the file is running.
 pub async fn redrive(
     dead_letters: &DeadLetters,
-    streams: &Streams,
+    streams: &MessageSinks,
     only_sink: Option<&str>,
 ) -> io::Result<RedriveReport> {
     let taken = dead_letters.take()?;

@@ -1,10 +1,10 @@
-//! Streams: sinks that receive each message at least once.
+//! Sinks that receive each message at least once.
 
 pub mod exec;
+mod message_sink;
 mod open;
 pub mod stdout;
-mod stream;
 mod unopened;
 pub mod webhook;
 
-pub use stream::{DeliveryFuture, MessageStream};
+pub use message_sink::{DeliveryFuture, MessageSink};

@@ -16,7 +16,7 @@ use crate::dead_letter::{DeadLetter, DeadLetters};
 use crate::delivery_outcome::DeliveryOutcome;
 use crate::engine_event::{EngineEvent, EventCallback};
 use crate::message::{ClusterNamespace, Message};
-use crate::sink::MessageStream;
+use crate::sink::MessageSink;
 use crate::sink_health::SinkHealth;
 use crate::sink_queue::{Batch, DeliverySettings, SinkQueue};
 use crate::supervise::{Supervised, Supervisor};
@@ -42,7 +42,7 @@ pub(crate) struct SinkWorker {
 
 struct State {
     queue: SinkQueue<Ack>,
-    stream: Arc<dyn MessageStream>,
+    stream: Arc<dyn MessageSink>,
     rng: Random,
     health: SinkHealth,
     /// True after a dead letter could not be stored and this was reported.
@@ -86,7 +86,7 @@ impl SinkWorker {
     pub(crate) fn new(
         name: &str,
         delivery_settings: DeliverySettings,
-        stream: Arc<dyn MessageStream>,
+        stream: Arc<dyn MessageSink>,
         rng: Random,
         dead_letters: Arc<DeadLetters>,
         report: Arc<EventCallback>,
@@ -126,7 +126,7 @@ impl SinkWorker {
     }
 
     /// Changes the delivery settings and the stream. Pending messages are retained.
-    pub(crate) fn reconfigure(&self, delivery_settings: DeliverySettings, stream: Arc<dyn MessageStream>) {
+    pub(crate) fn reconfigure(&self, delivery_settings: DeliverySettings, stream: Arc<dyn MessageSink>) {
         // The new stream applies to new attempts; attempts in flight finish with the old one.
         let mut state = self.state();
         state.queue.reconfigure(delivery_settings);

@@ -13,7 +13,7 @@ use steadfast::Connection;
 use steadfast::unstable::catalog::ServedResource;
 use steadfast_notify::problem::{Problem, Problems};
 use steadfast_notify::rule::CompiledRule;
-use steadfast_notify::sink::MessageStream;
+use steadfast_notify::sink::MessageSink;
 use steadfast_notify::sink::stdout::JsonLines;
 use steadfast_notify::{InspectionFindings, OpenedMirrors, Plan, Schemas, TypedResource, reach};
 use tokio::time::timeout;
@@ -35,7 +35,7 @@ pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure
     problems.extend(replicas::timing_problem(&plan));
     let (opened_mirrors, unopened) = OpenedMirrors::open_possible(&plan).await;
     problems.extend(unopened);
-    let stdout: Arc<dyn MessageStream> = Arc::new(JsonLines::new(io::stdout(), |_| {}));
+    let stdout: Arc<dyn MessageSink> = Arc::new(JsonLines::new(io::stdout(), |_| {}));
     if let Err(Problems(unopened)) = plan.open(&stdout).await {
         problems.extend(unopened);
     }

@@ -461,7 +461,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use steadfast_notify::engine_event::EngineEvent;
-    use steadfast_notify::sink::MessageStream;
+    use steadfast_notify::sink::MessageSink;
     use steadfast_notify::sink::stdout::JsonLines;
 
     use super::*;
@@ -479,7 +479,7 @@ mod tests {
     impl Fixture {
         async fn start() -> Self {
             let plan = Arc::new(Plan::read("x.toml", CONFIGURATION).unwrap_or_else(|problems| panic!("{problems}")));
-            let stdout: Arc<dyn MessageStream> = Arc::new(JsonLines::new(std::io::sink(), |_| {}));
+            let stdout: Arc<dyn MessageSink> = Arc::new(JsonLines::new(std::io::sink(), |_| {}));
             let streams = plan.open(&stdout).await.unwrap_or_else(|problems| panic!("{problems}"));
             let engine = Engine::start(&plan, streams, 0, |_| {});
             let engine_events = Arc::<Mutex<Vec<EngineEvent>>>::default();

@@ -12,7 +12,7 @@ use steadfast_notify::change::EventSubject;
 use steadfast_notify::dead_letter::DeadLetters;
 use steadfast_notify::explain::{NotCovered, explain as explain_rule};
 use steadfast_notify::rule::CompiledRule;
-use steadfast_notify::sink::MessageStream;
+use steadfast_notify::sink::MessageSink;
 use steadfast_notify::sink::stdout::JsonLines;
 use steadfast_notify::{LookupSnapshot, Plan, RuleSource, config, lookup_snapshot};
 
@@ -24,7 +24,7 @@ use crate::failure::Failure;
 use crate::fleet::Fleet;
 use crate::names::ResourceArg;
 
-fn stdout() -> Arc<dyn MessageStream> {
+fn stdout() -> Arc<dyn MessageSink> {
     Arc::new(JsonLines::new(io::stdout(), |_| {}))
 }
 

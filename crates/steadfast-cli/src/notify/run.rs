@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{join, join_all};
-use steadfast_notify::sink::MessageStream;
+use steadfast_notify::sink::MessageSink;
 use steadfast_notify::sink::stdout::JsonLines;
 use steadfast_notify::{Engine, MirrorFeed, OpenedMirrors, Plan, Replication, Supervised, Supervisor};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -59,7 +59,7 @@ struct StartOptions {
 struct NotifyProgram {
     file: PathBuf,
     plan: Arc<Plan>,
-    stdout: Arc<dyn MessageStream>,
+    stdout: Arc<dyn MessageSink>,
     shared_parts: SharedParts,
     clusters: BTreeMap<String, ClusterTask>,
     mirrors: Mirrors,
@@ -101,7 +101,7 @@ pub(super) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
 }
 
 impl NotifyProgram {
-    async fn start(file: PathBuf, options: &StartOptions, stdout: Arc<dyn MessageStream>) -> Result<Self, Failure> {
+    async fn start(file: PathBuf, options: &StartOptions, stdout: Arc<dyn MessageSink>) -> Result<Self, Failure> {
         let (embedded, plan) = (options.embedded, load(&file).await?);
         let supervisor = Supervisor::new(Arc::new(console::report));
         let mut mirrors = Mirrors::new(embedded, &supervisor);

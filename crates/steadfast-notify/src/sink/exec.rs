@@ -14,7 +14,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::stream::{DeliveryFuture, MessageStream};
+use super::message_sink::{DeliveryFuture, MessageSink};
 use crate::config::sinks;
 use crate::delivery_outcome::DeliveryOutcome;
 use crate::message::Message;
@@ -54,7 +54,7 @@ impl Exec {
     }
 }
 
-impl MessageStream for Exec {
+impl MessageSink for Exec {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             for message in messages {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::exec::Exec;
-use super::stream::MessageStream;
+use super::message_sink::MessageSink;
 use super::unopened::UnopenedSink;
 use super::webhook::Webhook;
 use crate::config::secret::SecretFrom;
 use crate::config::sinks;
-use crate::engine::Streams;
+use crate::engine::MessageSinks;
 use crate::engine_event::{EngineEvent, EventCallback};
 use crate::plan::Plan;
 use crate::problem::{Problem, Problems};
@@ -21,9 +21,9 @@ impl Plan {
     /// # Errors
     ///
     /// Returns the errors of all sinks, such as missing secrets or invalid certificates.
-    pub async fn open(&self, stdout: &Arc<dyn MessageStream>) -> Result<Streams, Problems> {
+    pub async fn open(&self, stdout: &Arc<dyn MessageSink>) -> Result<MessageSinks, Problems> {
         let mut problems: Vec<Problem> = Vec::new();
-        let mut streams = Streams::new();
+        let mut streams = MessageSinks::new();
         for (name, sink) in self.sinks.iter().filter(|(_, sink)| !sink.is_mirror()) {
             match self.open_stream(name, sink, stdout).await {
                 Ok(stream) => drop(streams.insert(name.clone(), stream)),
@@ -41,10 +41,10 @@ impl Plan {
     /// opened at the next delivery.
     pub async fn open_or_retry(
         self: &Arc<Self>,
-        stdout: &Arc<dyn MessageStream>,
+        stdout: &Arc<dyn MessageSink>,
         report: &Arc<EventCallback>,
-    ) -> Streams {
-        let mut streams = Streams::new();
+    ) -> MessageSinks {
+        let mut streams = MessageSinks::new();
         for (name, sink) in self.sinks.iter().filter(|(_, sink)| !sink.is_mirror()) {
             let stream = match self.open_stream(name, sink, stdout).await {
                 Ok(stream) => stream,
@@ -63,8 +63,8 @@ impl Plan {
         &self,
         name: &str,
         sink: &sinks::SinkConfig,
-        stdout: &Arc<dyn MessageStream>,
-    ) -> Result<Arc<dyn MessageStream>, Problem> {
+        stdout: &Arc<dyn MessageSink>,
+    ) -> Result<Arc<dyn MessageSink>, Problem> {
         match (&sink.exec, &sink.webhook) {
             (Some(exec), _) => self.exec(name, exec).map(|exec| Arc::new(exec) as _),
             (None, Some(webhook)) => self.webhook(name, webhook).await.map(|webhook| Arc::new(webhook) as _),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::stream::{DeliveryFuture, MessageStream};
+use super::message_sink::{DeliveryFuture, MessageSink};
 use crate::delivery_outcome::DeliveryOutcome;
 use crate::message::Message;
 
@@ -26,7 +26,7 @@ impl JsonLines {
     }
 }
 
-impl MessageStream for JsonLines {
+impl MessageSink for JsonLines {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         let lines: String = messages.iter().map(|message| message.line() + "\n").collect();
         let output = self.output.clone();

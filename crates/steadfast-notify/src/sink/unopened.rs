@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::OnceCell;
 
-use super::stream::{DeliveryFuture, MessageStream};
+use super::message_sink::{DeliveryFuture, MessageSink};
 use crate::delivery_outcome::DeliveryOutcome;
 use crate::engine_event::{EngineEvent, EventCallback};
 use crate::message::Message;
@@ -14,7 +14,7 @@ use crate::plan::Plan;
 pub(super) struct UnopenedSink {
     plan: Arc<Plan>,
     name: String,
-    opened: OnceCell<Arc<dyn MessageStream>>,
+    opened: OnceCell<Arc<dyn MessageSink>>,
     report: Arc<EventCallback>,
 }
 
@@ -23,11 +23,11 @@ impl UnopenedSink {
         Self { plan, name: name.to_owned(), opened: OnceCell::new(), report }
     }
 
-    async fn open(&self) -> Result<&Arc<dyn MessageStream>, String> {
+    async fn open(&self) -> Result<&Arc<dyn MessageSink>, String> {
         let open = || async {
             let sink = self.plan.sinks.get(&self.name).ok_or("the configuration does not have this sink")?;
             // Standard output needs no opening, so this stream is never used.
-            let unused_stdout: Arc<dyn MessageStream> = Arc::new(UnusedStream);
+            let unused_stdout: Arc<dyn MessageSink> = Arc::new(UnusedSink);
             let stream =
                 self.plan.open_stream(&self.name, sink, &unused_stdout).await.map_err(|problem| problem.to_string())?;
             (self.report)(EngineEvent::SinkOpened { sink: self.name.clone() });
@@ -37,7 +37,7 @@ impl UnopenedSink {
     }
 }
 
-impl MessageStream for UnopenedSink {
+impl MessageSink for UnopenedSink {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             match self.open().await {
@@ -49,9 +49,9 @@ impl MessageStream for UnopenedSink {
 }
 
 /// Stream that rejects every message temporarily.
-struct UnusedStream;
+struct UnusedSink;
 
-impl MessageStream for UnusedStream {
+impl MessageSink for UnusedSink {
     fn deliver<'a>(&'a self, _: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async { DeliveryOutcome::Retry { retry_after: None, reason: "the sink is not open".to_owned() } })
     }

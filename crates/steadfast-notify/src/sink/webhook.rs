@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use steadfast::unstable::cause::root_cause;
 use tokio::time::{Instant, timeout};
 
-use super::stream::{DeliveryFuture, MessageStream};
+use super::message_sink::{DeliveryFuture, MessageSink};
 use crate::config::sinks::{self, WebhookMode};
 use crate::delivery_outcome::DeliveryOutcome;
 use crate::expression::{Expression, Purpose};
@@ -199,7 +199,7 @@ impl Webhook {
     }
 }
 
-impl MessageStream for Webhook {
+impl MessageSink for Webhook {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             let target = self.target(false).await;

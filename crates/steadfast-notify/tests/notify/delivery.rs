@@ -13,8 +13,8 @@ use steadfast_notify::dead_letter::{DeadLetter, DeadLetters};
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::engine_event::EngineEvent;
 use steadfast_notify::message::Message;
-use steadfast_notify::sink::{DeliveryFuture, MessageStream};
-use steadfast_notify::{Engine, Plan, Streams, redrive};
+use steadfast_notify::sink::{DeliveryFuture, MessageSink};
+use steadfast_notify::{Engine, MessageSinks, Plan, redrive};
 use tokio::time::{Instant, sleep};
 
 use crate::folder::Folder;
@@ -77,7 +77,7 @@ impl ScriptedSink {
     }
 }
 
-impl MessageStream for ScriptedSink {
+impl MessageSink for ScriptedSink {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             let message = &messages[0];
@@ -126,7 +126,7 @@ pub(crate) fn plan(folder: &Folder, more: &str) -> Plan {
 impl Fixture {
     pub(crate) fn new(folder: Folder, more: &str, sink: Arc<ScriptedSink>) -> Self {
         let plan = plan(&folder, more);
-        let streams = Streams::from([("s".to_owned(), sink.clone() as Arc<dyn MessageStream>)]);
+        let streams = MessageSinks::from([("s".to_owned(), sink.clone() as Arc<dyn MessageSink>)]);
         let engine_events = Arc::new(Mutex::new(Vec::new()));
         let event_log = engine_events.clone();
         let report = move |event| event_log.lock().push(event);
@@ -295,8 +295,10 @@ async fn redrive_keeps_failed_dead_letters() {
         (NO_DELAY, if message.name == "bad" { retry_outcome() } else { DeliveryOutcome::Delivered })
     });
     let other = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
-    let streams =
-        Streams::from([("s".to_owned(), sink.clone() as Arc<dyn MessageStream>), ("t".to_owned(), other.clone() as _)]);
+    let streams = MessageSinks::from([
+        ("s".to_owned(), sink.clone() as Arc<dyn MessageSink>),
+        ("t".to_owned(), other.clone() as _),
+    ]);
     let report = redrive(&dead_letters, &streams, Some("s")).await.expect("the file can be read");
     assert_eq!(
         (report.delivered, report.skipped, report.malformed_lines),
@@ -336,7 +338,7 @@ async fn interrupted_redrive_is_repeated() {
     drop(accepted);
     dead_letters.add(&letter("b")).expect("enough space");
     let sink = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
-    let streams = Streams::from([("s".to_owned(), sink as Arc<dyn MessageStream>)]);
+    let streams = MessageSinks::from([("s".to_owned(), sink as Arc<dyn MessageSink>)]);
     let report = redrive(&dead_letters, &streams, None).await.expect("the file can be read");
     assert_eq!(report.delivered, ["a", "b"]);
 }
@@ -411,9 +413,10 @@ async fn reload_keeps_pending_messages_and_results() {
     fixture.accept_change("a", 1, json!(1)).await;
     sleep(Duration::from_secs(5)).await;
     let working_sink = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
-    fixture
-        .engine
-        .apply_plan(&reloaded_plan, Streams::from([("s".to_owned(), working_sink.clone() as Arc<dyn MessageStream>)]));
+    fixture.engine.apply_plan(
+        &reloaded_plan,
+        MessageSinks::from([("s".to_owned(), working_sink.clone() as Arc<dyn MessageSink>)]),
+    );
     fixture.accept_change("a", 2, json!(1)).await;
     fixture.accept_change("a", 3, json!(3)).await;
     assert_eq!(fixture.engine.drain(DRAIN_TIMEOUT).await, 0);
@@ -439,7 +442,7 @@ async fn overlapping_redrive_is_rejected_and_loses_nothing() {
     };
     dead_letters.add(&letter("one")).expect("enough space");
     let slow_sink = ScriptedSink::new(|_, _| (Duration::from_secs(4), retry_outcome()));
-    let streams = Streams::from([("s".to_owned(), slow_sink.clone() as Arc<dyn MessageStream>)]);
+    let streams = MessageSinks::from([("s".to_owned(), slow_sink.clone() as Arc<dyn MessageSink>)]);
     let first = redrive(&dead_letters, &streams, None);
     tokio::pin!(first);
     assert!(tokio::time::timeout(Duration::from_secs(1), &mut first).await.is_err(), "an attempt takes four seconds");
@@ -452,7 +455,7 @@ async fn overlapping_redrive_is_rejected_and_loses_nothing() {
     first.await.expect("the files can be read");
 
     let working_sink = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
-    let streams = Streams::from([("s".to_owned(), working_sink as Arc<dyn MessageStream>)]);
+    let streams = MessageSinks::from([("s".to_owned(), working_sink as Arc<dyn MessageSink>)]);
     let mut delivered = redrive(&second_handle, &streams, None).await.expect("the first redrive has ended").delivered;
     delivered.sort();
     assert_eq!(delivered, ["one", "two"]);
@@ -477,7 +480,7 @@ async fn busy_receiver_stops_redrive() {
     }
     let sink =
         ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Busy { retry_after: None, reason: "429".to_owned() }));
-    let streams = Streams::from([("s".to_owned(), sink.clone() as Arc<dyn MessageStream>)]);
+    let streams = MessageSinks::from([("s".to_owned(), sink.clone() as Arc<dyn MessageSink>)]);
     let report = redrive(&dead_letters, &streams, None).await.expect("the file can be read");
     assert_eq!((report.failed.len(), sink.attempts().len()), (3, 1));
 }

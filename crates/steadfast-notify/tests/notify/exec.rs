@@ -8,21 +8,21 @@ use serde_json::{Value, json};
 use steadfast_notify::Plan;
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::message::Message;
-use steadfast_notify::sink::MessageStream;
+use steadfast_notify::sink::MessageSink;
 use steadfast_notify::sink::stdout::JsonLines;
 
 use crate::folder::Folder;
 
-async fn open_sink(folder: &Path, sink: &str) -> Result<Arc<dyn MessageStream>, String> {
+async fn open_sink(folder: &Path, sink: &str) -> Result<Arc<dyn MessageSink>, String> {
     let text = format!("[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"s\"]\n[sinks.s]\n{sink}\n");
     let plan = Plan::read(&folder.join("x.toml").display().to_string(), &text).map_err(|error| error.to_string())?;
-    let stdout: Arc<dyn MessageStream> = Arc::new(JsonLines::new(std::io::sink(), |_| {}));
+    let stdout: Arc<dyn MessageSink> = Arc::new(JsonLines::new(std::io::sink(), |_| {}));
     let streams = plan.open(&stdout).await.map_err(|error| error.to_string())?;
     Ok(streams["s"].clone())
 }
 
 /// Returns a sink that runs `script` in a shell.
-async fn shell_sink(folder: &Path, script: &str, more: &str) -> Arc<dyn MessageStream> {
+async fn shell_sink(folder: &Path, script: &str, more: &str) -> Arc<dyn MessageSink> {
     let sink = format!("[sinks.s.exec]\ncommand = [\"sh\", \"-c\", '''{script}''']\n{more}");
     open_sink(folder, &sink).await.expect("a valid configuration")
 }

@@ -17,8 +17,8 @@ use steadfast::{Checkpoint, Informer, InformerFactory, Lazy, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::message::Message;
-use steadfast_notify::sink::{DeliveryFuture, MessageStream};
-use steadfast_notify::{ClusterInformers, Engine, Plan, RuleSource, RuleSubscription, Streams, forget_unlisted};
+use steadfast_notify::sink::{DeliveryFuture, MessageSink};
+use steadfast_notify::{ClusterInformers, Engine, MessageSinks, Plan, RuleSource, RuleSubscription, forget_unlisted};
 use steadfast_testing::{InMemory, config_map};
 use tokio::time::sleep;
 
@@ -59,7 +59,7 @@ struct KillableStream {
     is_killed: Arc<AtomicBool>,
 }
 
-impl MessageStream for KillableStream {
+impl MessageSink for KillableStream {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             sleep(Duration::from_millis(20)).await;
@@ -154,9 +154,9 @@ impl Fixture {
         let is_killed = Arc::new(AtomicBool::new(false));
         let killable_stream =
             |sink| KillableStream { receiver: self.receivers[sink].clone(), is_killed: is_killed.clone() };
-        let streams: Streams = sinks
+        let streams: MessageSinks = sinks
             .iter()
-            .map(|sink| ((*sink).to_owned(), Arc::new(killable_stream(*sink)) as Arc<dyn MessageStream>))
+            .map(|sink| ((*sink).to_owned(), Arc::new(killable_stream(*sink)) as Arc<dyn MessageSink>))
             .collect();
         let engine = Engine::start(&plan, streams, u64::from(self.run_number), |_| {});
         let source = self.source();

@@ -19,9 +19,9 @@ use steadfast_apiserver::ApiServer;
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::engine_event::EngineEvent;
 use steadfast_notify::message::Message;
-use steadfast_notify::sink::{DeliveryFuture, MessageStream};
+use steadfast_notify::sink::{DeliveryFuture, MessageSink};
 use steadfast_notify::{
-    ClusterInformers, Engine, LookupResource, Plan, Replication, RuleSource, RuleSubscription, Streams, Supervisor,
+    ClusterInformers, Engine, LookupResource, MessageSinks, Plan, Replication, RuleSource, RuleSubscription, Supervisor,
 };
 use steadfast_testing::InMemory;
 use tokio::time::{Instant, sleep};
@@ -83,7 +83,7 @@ struct EngineRunStream {
     is_killed: Arc<AtomicBool>,
 }
 
-impl MessageStream for EngineRunStream {
+impl MessageSink for EngineRunStream {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             if self.is_killed.load(Ordering::Relaxed) {
@@ -190,7 +190,7 @@ impl EngineRun {
         let plan = plan(when, send);
         let is_killed = Arc::new(AtomicBool::new(false));
         let stream = EngineRunStream { receiver: receiver.clone(), is_killed: is_killed.clone() };
-        let streams: Streams = [("log".to_owned(), Arc::new(stream) as Arc<dyn MessageStream>)].into();
+        let streams: MessageSinks = [("log".to_owned(), Arc::new(stream) as Arc<dyn MessageSink>)].into();
         let report: Arc<dyn Fn(EngineEvent) + Send + Sync> = Arc::new(|_| {});
         let engine =
             Engine::start_replicated(&plan, streams, seed, Supervisor::new(report.clone()), report, replication);
@@ -215,7 +215,7 @@ impl EngineRun {
     /// Applies a changed rule, as a reload does.
     fn reload(&mut self, when: &str, send: &str) {
         let stream = EngineRunStream { receiver: self.receiver.clone(), is_killed: self.is_killed.clone() };
-        let streams: Streams = [("log".to_owned(), Arc::new(stream) as Arc<dyn MessageStream>)].into();
+        let streams: MessageSinks = [("log".to_owned(), Arc::new(stream) as Arc<dyn MessageSink>)].into();
         self.engine.apply_plan(&plan(when, send), streams);
         let previous = std::mem::take(&mut self.subscriptions);
         let subscriptions =

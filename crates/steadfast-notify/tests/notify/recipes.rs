@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use steadfast_notify::change::{EventSubject, ObjectChange, ObjectState};
 use steadfast_notify::config::EventKind;
-use steadfast_notify::sink::MessageStream;
+use steadfast_notify::sink::MessageSink;
 use steadfast_notify::sink::stdout::JsonLines;
 use steadfast_notify::{Engine, Plan};
 
@@ -49,7 +49,7 @@ impl Fixture {
         }
         let plan =
             Plan::read(&folder.join("x.toml").display().to_string(), &text).unwrap_or_else(|reason| panic!("{reason}"));
-        let stdout: Arc<dyn MessageStream> = Arc::new(JsonLines::new(std::io::sink(), |_| {}));
+        let stdout: Arc<dyn MessageSink> = Arc::new(JsonLines::new(std::io::sink(), |_| {}));
         let streams = plan.open(&stdout).await.unwrap_or_else(|reason| panic!("{reason}"));
         let rule = plan.rules[0].config.name.clone();
         let sink = plan.rules[0].config.to[0].clone();

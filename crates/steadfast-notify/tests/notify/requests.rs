@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use steadfast_notify::Plan;
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
-use steadfast_notify::sink::MessageStream;
+use steadfast_notify::sink::MessageSink;
 
 use crate::receiver::Receiver;
 use crate::webhook::{folder, message, open_sink};
 
-async fn deliver(stream: &Arc<dyn MessageStream>) -> DeliveryOutcome {
+async fn deliver(stream: &Arc<dyn MessageSink>) -> DeliveryOutcome {
     stream.deliver(&[message("a")]).await
 }
 
@@ -107,7 +107,7 @@ async fn url_and_headers_take_secrets() {
         "[sinks.s.webhook]\nurl = {file = \"url\"}\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"s\"]\n";
     let plan = Plan::read(&folder.join("x.toml").display().to_string(), config_with_url_file)
         .unwrap_or_else(|reason| panic!("{reason}"));
-    let stdout: Arc<dyn MessageStream> =
+    let stdout: Arc<dyn MessageSink> =
         Arc::new(steadfast_notify::sink::stdout::JsonLines::new(std::io::sink(), |_| {}));
     let stream = plan.open(&stdout).await.unwrap_or_else(|reason| panic!("{reason}"))["s"].clone();
     assert_eq!(deliver(&stream).await, DeliveryOutcome::Delivered);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::json;
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::engine_event::{EngineEvent, EventCallback};
-use steadfast_notify::sink::MessageStream;
-use steadfast_notify::{Engine, Streams, Supervisor};
+use steadfast_notify::sink::MessageSink;
+use steadfast_notify::{Engine, MessageSinks, Supervisor};
 use tokio::time::sleep;
 
 use crate::delivery::{DRAIN_TIMEOUT, NO_DELAY, ScriptedSink, change, plan, retry_outcome};
@@ -29,7 +29,7 @@ fn engine(folder: &Folder, panics: u32, sink: Arc<ScriptedSink>) -> (Engine, Sup
         EngineEvent::TaskEnded { .. } => drop(end_counter.fetch_add(1, Ordering::Relaxed)),
         _ => {}
     };
-    let streams = Streams::from([("s".to_owned(), sink as Arc<dyn MessageStream>)]);
+    let streams = MessageSinks::from([("s".to_owned(), sink as Arc<dyn MessageSink>)]);
     let report: Arc<EventCallback> = Arc::new(report);
     let supervisor = Supervisor::new(report.clone());
     (Engine::start_supervised(&plan(folder, ""), streams, 7, supervisor.clone(), report), supervisor, ended_tasks)

@@ -12,8 +12,8 @@ use steadfast::{Checkpoint, Informer, InformerFactory, Lazy, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::message::Message;
-use steadfast_notify::sink::{DeliveryFuture, MessageStream};
-use steadfast_notify::{ClusterInformers, Engine, Plan, RuleSource, RuleSubscription, Streams};
+use steadfast_notify::sink::{DeliveryFuture, MessageSink};
+use steadfast_notify::{ClusterInformers, Engine, MessageSinks, Plan, RuleSource, RuleSubscription};
 use steadfast_testing::InMemory;
 use tokio::time::sleep;
 
@@ -29,7 +29,7 @@ impl Receiver {
     }
 }
 
-impl MessageStream for Receiver {
+impl MessageSink for Receiver {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             sleep(Duration::from_millis(1)).await;
@@ -73,7 +73,7 @@ impl Fixture {
         );
         let plan = Plan::read("x.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
         let receiver = Arc::<Receiver>::default();
-        let streams: Streams = [("log".to_owned(), receiver.clone() as Arc<dyn MessageStream>)].into();
+        let streams: MessageSinks = [("log".to_owned(), receiver.clone() as Arc<dyn MessageSink>)].into();
         let engine = Engine::start(&plan, streams, 1, |_| {});
         let subscriptions = scopes.iter().map(|scope| {
             let source = RuleSource {

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use steadfast_notify::Plan;
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::message::Message;
-use steadfast_notify::sink::MessageStream;
+use steadfast_notify::sink::MessageSink;
 use steadfast_notify::sink::stdout::JsonLines;
 use tokio::net::TcpListener;
 
@@ -82,16 +82,12 @@ pub(crate) fn folder(name: &str) -> Folder {
     folder
 }
 
-pub(crate) async fn open_sink(
-    folder: &std::path::Path,
-    url: &str,
-    more: &str,
-) -> Result<Arc<dyn MessageStream>, String> {
+pub(crate) async fn open_sink(folder: &std::path::Path, url: &str, more: &str) -> Result<Arc<dyn MessageSink>, String> {
     let text = format!(
         "[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nsend = \"object.status\"\nto = [\"s\"]\n[sinks.s.webhook]\nurl = \"{url}\"\n{more}\n"
     );
     let plan = Plan::read(&folder.join("x.toml").display().to_string(), &text).map_err(|error| error.to_string())?;
-    let stdout: Arc<dyn MessageStream> = Arc::new(JsonLines::new(std::io::sink(), |_| {}));
+    let stdout: Arc<dyn MessageSink> = Arc::new(JsonLines::new(std::io::sink(), |_| {}));
     Ok(plan.open(&stdout).await.map_err(|error| error.to_string())?["s"].clone())
 }
 

@@ -11,7 +11,7 @@ use crate::message::Message;
 pub type DeliveryFuture<'a> = Pin<Box<dyn Future<Output = DeliveryOutcome> + Send + 'a>>;
 
 /// Receiver of messages: each change is delivered at least once, changes of one object in order.
-pub trait MessageStream: Send + Sync + 'static {
+pub trait MessageSink: Send + Sync + 'static {
     /// Delivers all of `messages` or none. Dropping the future cancels the attempt.
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a>;
 }
