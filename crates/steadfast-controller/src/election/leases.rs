@@ -42,8 +42,9 @@ impl Leases {
         }
     }
 
-    /// Executes `step`. `on_new_connection` requests a recently opened connection, after a request without a response.
-    pub(super) async fn send(&self, step: &Step, on_new_connection: bool) -> RequestResult {
+    /// Executes `step`. `on_recent_connection` requests a recently opened connection, after a request without a
+    /// response.
+    pub(super) async fn send(&self, step: &Step, on_recent_connection: bool) -> RequestResult {
         let request = match step {
             Step::Wait(_) => unreachable!("a wait is not a request"),
             Step::Get => self.request.get(&self.name, &GetParams::default()),
@@ -51,11 +52,11 @@ impl Leases {
             Step::Update(lease) => {
                 encode(lease).and_then(|body| self.request.replace(&self.name, &PostParams::default(), body))
             }
-            Step::ReadHistory { after, until } => return self.read_history(after, until, on_new_connection).await,
+            Step::ReadHistory { after, until } => return self.read_history(after, until, on_recent_connection).await,
         };
         let info = self.request_info(step);
         let unknown = |problem| RequestResult { result: StepResult::NoResponse, problem: Some(problem) };
-        match self.requests.send::<Lease>(request, on_new_connection).await {
+        match self.requests.send::<Lease>(request, on_recent_connection).await {
             Err(problem) => unknown(info.no_response(problem)),
             Ok(Ok(lease)) => RequestResult { result: StepResult::Lease(Box::new(lease)), problem: None },
             // A 404 to a create request concerns the namespace.
@@ -71,13 +72,13 @@ impl Leases {
     }
 
     /// Reads all states after one version, up to and including another.
-    async fn read_history(&self, after: &str, until: &str, on_new_connection: bool) -> RequestResult {
+    async fn read_history(&self, after: &str, until: &str, on_recent_connection: bool) -> RequestResult {
         let name = format!("metadata.name={}", self.name);
         // The field selector limits the watch to this lease; the permission can then be limited by name as well.
         let watch = self.request.watch(&WatchParams::default().fields(&name).disable_bookmarks(), after);
         let states = self
             .requests
-            .read_events_until::<Lease>(watch, on_new_connection, |state| record::version(state) == until)
+            .read_events_until::<Lease>(watch, on_recent_connection, |state| record::version(state) == until)
             .await;
         match states {
             Ok(states) => RequestResult { result: StepResult::States(states), problem: None },

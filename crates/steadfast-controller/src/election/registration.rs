@@ -64,7 +64,7 @@ pub(super) struct Registration {
     clock: ServerClock,
     due: Instant,
     /// True if the last call of `maintain` failed.
-    last_request_unanswered: bool,
+    last_request_failed: bool,
     /// True if the last call of `maintain` succeeded, so that the coordinator knows the candidate.
     is_registered: bool,
 }
@@ -86,7 +86,7 @@ impl Registration {
             state,
             period: timing.retry,
             clock: ServerClock::default(),
-            last_request_unanswered: false,
+            last_request_failed: false,
             is_registered: false,
         }
     }
@@ -106,7 +106,7 @@ impl Registration {
         self.due = self.now() + self.period;
         let result = self.update(wall_clock).await;
         // After a failure, the next request uses a new or recent connection, because the last connection may be dead.
-        self.last_request_unanswered = result.is_err();
+        self.last_request_failed = result.is_err();
         let ElectionState { namespace, name, identity, .. } = &*self.state;
         match result {
             Ok(()) if self.is_registered => {}
@@ -121,7 +121,7 @@ impl Registration {
                 }
             }
         }
-        self.is_registered = !self.last_request_unanswered;
+        self.is_registered = !self.last_request_failed;
     }
 
     /// Sends one read, and at most one write.
@@ -130,7 +130,7 @@ impl Registration {
         let info =
             |verb| RequestInfo { verb, resource: RESOURCE, namespace: &state.namespace, name: Some(&state.identity) };
         let get = self.request.get(&state.identity, &GetParams::default());
-        let found = self.requests.send::<LeaseCandidate>(get, self.last_request_unanswered).await;
+        let found = self.requests.send::<LeaseCandidate>(get, self.last_request_failed).await;
         let (verb, body) = match found.map_err(|reason| info("get").no_response(reason))? {
             Ok(entry) => {
                 let now = self.now();
@@ -181,7 +181,7 @@ impl Registration {
     /// Deletes the object.
     pub(super) async fn unregister(&self) {
         let delete = self.request.delete(&self.state.identity, &DeleteParams::default());
-        let problem = match self.requests.send::<Value>(delete, self.last_request_unanswered).await {
+        let problem = match self.requests.send::<Value>(delete, self.last_request_failed).await {
             Ok(Ok(_)) => return,
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => return,
             Ok(Err(error)) => error.to_string(),

@@ -27,14 +27,14 @@ impl Requests {
         Self { connection, client, timeout }
     }
 
-    /// Returns the server's response, or the reason for its absence. `on_new_connection` requests a recently opened
+    /// Returns the server's response, or the reason for its absence. `on_recent_connection` requests a recently opened
     /// connection.
     pub(super) async fn send<T: DeserializeOwned>(
         &self,
         request: Result<Request<Vec<u8>>, request::Error>,
-        on_new_connection: bool,
+        on_recent_connection: bool,
     ) -> Result<kube::Result<T>, String> {
-        let request = self.prepare(request, on_new_connection)?;
+        let request = self.prepare(request, on_recent_connection)?;
         // The timeout includes all attempts while the server is overloaded.
         self.with_timeout(async { Ok(self.client.request::<T>(request).await) }).await
     }
@@ -44,10 +44,10 @@ impl Requests {
     pub(super) async fn read_events_until<T: Clone + DeserializeOwned>(
         &self,
         watch: Result<Request<Vec<u8>>, request::Error>,
-        on_new_connection: bool,
+        on_recent_connection: bool,
         is_last: impl Fn(&T) -> bool,
     ) -> Result<Vec<T>, String> {
-        let watch = self.prepare(watch, on_new_connection)?;
+        let watch = self.prepare(watch, on_recent_connection)?;
         let to_message = |error: kube::Error| error.to_string();
         self.with_timeout(async {
             let mut events = Box::pin(self.client.request_events::<T>(watch).await.map_err(to_message)?);
@@ -77,14 +77,14 @@ impl Requests {
     fn prepare(
         &self,
         request: Result<Request<Vec<u8>>, request::Error>,
-        on_new_connection: bool,
+        on_recent_connection: bool,
     ) -> Result<Request<Vec<u8>>, String> {
         let mut request = request.map_err(|error| error.to_string())?;
         let timeout = Some(self.timeout);
         // Both deadlines are set, so that a server that sends headers and then stalls counts as unresponsive.
         request.extensions_mut().insert(Deadlines { headers: timeout, progress: timeout });
         // The previous request got no response, so its connection may be dead.
-        if on_new_connection {
+        if on_recent_connection {
             request.extensions_mut().insert(Placement::RecentlyOpened);
         }
         Ok(request)

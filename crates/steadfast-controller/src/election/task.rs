@@ -36,7 +36,7 @@ pub(super) struct ElectionTask {
     term: Option<Arc<Term>>,
     unanswered_requests: UnansweredRequests,
     /// True if the last request had no response.
-    last_request_unanswered: bool,
+    last_request_failed: bool,
 }
 
 impl ElectionTask {
@@ -68,7 +68,7 @@ impl ElectionTask {
             registration,
             term: None,
             unanswered_requests: UnansweredRequests::default(),
-            last_request_unanswered: false,
+            last_request_failed: false,
         }
     }
 
@@ -149,7 +149,7 @@ impl ElectionTask {
         let sent_at = self.now();
         let is_held = self.machine.term(sent_at).is_some();
         let (result, is_running) =
-            send_until_stop(&self.leases, &step, self.last_request_unanswered, is_held, stopping).await;
+            send_until_stop(&self.leases, &step, self.last_request_failed, is_held, stopping).await;
         self.record_result(&step, sent_at, result);
         // A stopped candidate starts no term, even if the request has just acquired the lease.
         if is_running {
@@ -174,7 +174,7 @@ impl ElectionTask {
         } else {
             end_lease_errors(&self.state.lease_errors, step, &result);
         }
-        self.last_request_unanswered = result == StepResult::NoResponse;
+        self.last_request_failed = result == StepResult::NoResponse;
         let jitter_fraction = self.state.environment.random() as f64 / u64::MAX as f64;
         match step {
             Step::Get => self.machine.record_read(result, sent_at, now, jitter_fraction),
@@ -282,7 +282,7 @@ impl ElectionTask {
         for _ in 0..4 {
             let Some(step) = self.machine.release(self.now(), self.wall_time()) else { return false };
             let sent_at = self.now();
-            let result = self.leases.send(&step, self.last_request_unanswered).await;
+            let result = self.leases.send(&step, self.last_request_failed).await;
             if step != Step::Get && matches!(result.result, StepResult::Lease(_)) {
                 let ElectionState { namespace, name, identity, .. } = &*self.state;
                 tracing::info!(%namespace, %name, %identity, "lease released");

@@ -31,9 +31,9 @@ impl GroupLeases {
     }
 
     /// Lists all leases. Names no version, so the server must not use a stale cache.
-    pub(super) async fn read(&self, on_new_connection: bool) -> Result<Vec<Lease>, LeaseError> {
+    pub(super) async fn read(&self, on_recent_connection: bool) -> Result<Vec<Lease>, LeaseError> {
         let info = self.request_info("list", None);
-        let list = self.requests.send::<ObjectList<Lease>>(self.request.list(&self.all), on_new_connection).await;
+        let list = self.requests.send::<ObjectList<Lease>>(self.request.list(&self.all), on_recent_connection).await;
         let list = list.map_err(|reason| info.no_response(reason))?.map_err(|error| info.error_response(&error))?;
         // The request has no limit, so the list is expected in one response. A partial list would hide members.
         match list.metadata.continue_.as_deref() {

@@ -49,7 +49,7 @@ pub(super) struct Member {
     /// Time of the next read of all leases.
     next_group_read_at: Instant,
     /// Two flags, for requests about the member's lease and about the group. True if the last request had no response.
-    last_request_unanswered: [bool; 2],
+    last_request_failed: [bool; 2],
 }
 
 impl Member {
@@ -71,7 +71,7 @@ impl Member {
             hand_over: HandOver::None,
             unanswered_requests: UnansweredRequests::default(),
             next_group_read_at: now,
-            last_request_unanswered: [false; 2],
+            last_request_failed: [false; 2],
         }
     }
 
@@ -167,9 +167,9 @@ impl Member {
 
     /// Reads all leases, and deletes an expired one.
     async fn read_group(&mut self) {
-        let leases = self.group.read(self.last_request_unanswered[1]).await;
+        let leases = self.group.read(self.last_request_failed[1]).await;
         let now = self.now();
-        self.last_request_unanswered[1] = leases.is_err();
+        self.last_request_failed[1] = leases.is_err();
         let problem = match leases.map(|leases| self.membership.record_read(leases, now)) {
             Ok(true) => None,
             Ok(false) => {
@@ -221,7 +221,7 @@ impl Member {
         let sent_at = self.now();
         let is_held = self.machine.term(sent_at).is_some();
         let (result, is_running) =
-            send_until_stop(&self.leases, &step, self.last_request_unanswered[0], is_held, stopping).await;
+            send_until_stop(&self.leases, &step, self.last_request_failed[0], is_held, stopping).await;
         self.record_result(&step, sent_at, result);
         is_running
     }
@@ -238,7 +238,7 @@ impl Member {
             end_lease_errors(&self.state.lease_errors, step, &result);
         }
         let now = self.now();
-        self.last_request_unanswered[0] = result == StepResult::NoResponse;
+        self.last_request_failed[0] = result == StepResult::NoResponse;
         let jitter_fraction = self.state.environment.random() as f64 / u64::MAX as f64;
         if *step == Step::Get {
             self.machine.record_read(result, sent_at, now, jitter_fraction);
@@ -340,12 +340,12 @@ impl Member {
                 self.membership.add_group_and_view(lease);
             }
             let sent_at = self.now();
-            let RequestResult { result, .. } = self.leases.send(&step, self.last_request_unanswered[0]).await;
+            let RequestResult { result, .. } = self.leases.send(&step, self.last_request_failed[0]).await;
             if step != Step::Get && matches!(result, StepResult::Lease(_)) {
                 return true;
             }
             let (now, jitter_fraction) = (self.now(), 0.0);
-            self.last_request_unanswered[0] = result == StepResult::NoResponse;
+            self.last_request_failed[0] = result == StepResult::NoResponse;
             match step {
                 Step::Get => self.machine.record_read(result, sent_at, now, jitter_fraction),
                 _ => self.machine.record_write(result, sent_at, now, jitter_fraction),
