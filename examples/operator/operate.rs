@@ -50,7 +50,7 @@ pub(crate) async fn operate(
     tokio::select! {
         biased;
         // The process ends. Kubernetes restarts it, and it is a candidate again.
-        () = leader.lost() => return Err("lost the leadership to another process".into()),
+        () = leader.until_lost() => return Err("lost the leadership to another process".into()),
         () = stopped => {}
     }
     let outcome = controller.stop(SHUTDOWN_TIMEOUT).await;

@@ -211,7 +211,7 @@ async fn until_leader(
     // The term is watched for as long as Python reads the messages.
     runtime.spawn(async move {
         tokio::select! {
-            () = term.lost() => drop(messages.send(Message::TermEnded)),
+            () = term.until_lost() => drop(messages.send(Message::TermEnded)),
             () = messages.closed() => {}
         }
     });

@@ -125,9 +125,9 @@ impl Term {
 
     /// Waits until the term ends.
     #[pyo3(signature = (blocking=false))]
-    fn lost(&self, py: Python<'_>, blocking: bool) -> PyResult<Py<PyAny>> {
+    fn until_lost(&self, py: Python<'_>, blocking: bool) -> PyResult<Py<PyAny>> {
         let leader = self.leader.get(py)?.clone();
-        let work = async move { leader.lost().await };
+        let work = async move { leader.until_lost().await };
         self.bridge.run(py, blocking, work, |py, ()| Ok(py.None()))
     }
 

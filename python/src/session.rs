@@ -140,7 +140,7 @@ impl Session {
         let stored = tokio::task::spawn_blocking(move || stored_resources.store(&name, &resource)).await;
         // Without the file, the next run needs the server for its start.
         if let Ok(Err(error)) = stored {
-            tracing::warn!(why = %error, "the resource of an informer cannot be stored next to the checkpoint");
+            tracing::warn!(reason = %error, "the resource of an informer cannot be stored next to the checkpoint");
         }
     }
 

@@ -18,7 +18,7 @@ from ._controllers import Context, Reconciler, Requeue, reconcile, run
 from ._durable import Deliveries
 from ._election import Leader, LeaderElection
 from ._informers import Events, Informer, Informers
-from ._keys import Key, Labels
+from ._keys import Key, Selector
 from ._native import Delivery, Fields, Items, Object
 from ._types import (
     Added,
@@ -87,7 +87,6 @@ __all__ = [
     "Informers",
     "Items",
     "Key",
-    "Labels",
     "Leader",
     "LeaderElection",
     "NotFound",
@@ -100,6 +99,7 @@ __all__ = [
     "RequestFailed",
     "Requeue",
     "Resuming",
+    "Selector",
     "Stale",
     "Starting",
     "SteadfastError",

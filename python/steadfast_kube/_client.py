@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, Optional, Union
 from urllib.parse import quote, urlencode
 
-from ._keys import Key, Labels, selector_text, split_key
+from ._keys import Key, Selector, selector_text, split_key
 from ._native import Object
 
 __all__ = ["Client", "Patch", "Propagation"]
@@ -53,8 +53,8 @@ class Client:
         self,
         kind: str,
         namespace: Optional[str] = None,
-        labels: Optional[Labels] = None,
-        fields: Optional[Labels] = None,
+        labels: Optional[Selector] = None,
+        fields: Optional[Selector] = None,
     ) -> Objects:
         """Returns the objects of one kind in `namespace`, or in all namespaces if it is `None`.
 

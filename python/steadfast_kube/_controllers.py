@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 from . import _native
 from ._client import Client, encode_json
-from ._keys import Key, Labels, split_key
+from ._keys import Key, Selector, split_key
 from ._native import Object
 from ._types import ConfigError, Updated
 
@@ -181,8 +181,8 @@ def reconcile(
     kind: str,
     *,
     namespace: Optional[str] = None,
-    labels: Optional[Labels] = None,
-    fields: Optional[Labels] = None,
+    labels: Optional[Selector] = None,
+    fields: Optional[Selector] = None,
     owns: Sequence[str] = (),
     watches: Optional[Mapping[str, KeyMapper]] = None,
     changes: Sequence[str] = (),

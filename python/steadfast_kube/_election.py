@@ -41,9 +41,9 @@ class Leader:
         """A number that increases with each term of any candidate, for external systems that compare tokens."""
         return self._term.fencing_token
 
-    async def lost(self) -> None:
+    async def until_lost(self) -> None:
         """Waits until the term ends."""
-        await self._term.lost()
+        await self._term.until_lost()
 
 
 class LeaderElection:
@@ -56,7 +56,7 @@ class LeaderElection:
     async with informers.leader_election("my-operator") as election:
         async for leader in election:
             await leader.client.create({…})
-            await leader.lost()
+            await leader.until_lost()
     ```
     """
 
@@ -111,7 +111,7 @@ class LeaderElection:
             leader = await self.until_leader()
             yield leader
             # The next term can start only after the end of this one.
-            await leader.lost()
+            await leader.until_lost()
 
     async def __aenter__(self) -> LeaderElection:
         if self._election is not None:

@@ -14,7 +14,7 @@ from ._client import Client
 from ._controllers import Controller, Reconciler, run_all
 from ._durable import DEFAULT_ACK_TIMEOUT, DEFAULT_CONCURRENCY, Deliveries, open_stream
 from ._election import LeaderElection
-from ._keys import Key, Labels, index_paths, key_text, selector_text
+from ._keys import Key, Selector, index_paths, key_text, selector_text
 from ._native import Cache, Cluster, EventStream, Object
 from ._types import DurableStats, Event, Forked, Freshness, NotSynced, Stopped, StoppedError
 from ._written import WrittenObject, written_object
@@ -107,7 +107,7 @@ class ReadOnlyInformer(Mapping[str, Object]):
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
-    def select(self, labels: Labels, namespace: Optional[str] = None) -> list[Object]:
+    def select(self, labels: Selector, namespace: Optional[str] = None) -> list[Object]:
         """Returns the objects of one snapshot whose labels match a selector."""
         return self._cache.select(selector_text(labels) or "", namespace)
 
@@ -351,8 +351,8 @@ class InformersBase(Generic[T]):
         self,
         kind: str,
         namespace: Optional[str] = None,
-        labels: Optional[Labels] = None,
-        fields: Optional[Labels] = None,
+        labels: Optional[Selector] = None,
+        fields: Optional[Selector] = None,
         index: Optional[Mapping[str, Union[str, tuple[str, ...]]]] = None,
         *,
         managed_fields: bool = False,

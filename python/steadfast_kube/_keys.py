@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Optional, Union
 
-__all__ = ["Key", "Labels", "index_paths", "key_text", "selector_text", "split_key"]
+__all__ = ["Key", "Selector", "index_paths", "key_text", "selector_text", "split_key"]
 
 Key = Union[str, tuple[Optional[str], str]]
 """`"shop/web-0"`, or `("shop", "web-0")`. Cluster-scoped objects have the key `"node-1"` or `(None, "node-1")`."""
 
-Labels = Union[str, Mapping[str, str]]
+Selector = Union[str, Mapping[str, str]]
 """A selector, such as `"app=web,tier in (a,b)"`, or the required labels as a mapping."""
 
 
@@ -24,7 +24,7 @@ def key_text(key: object) -> str:
     raise TypeError(f'a key is "namespace/name", "name" or (namespace, name), not {key!r}')
 
 
-def selector_text(selector: Optional[Labels]) -> Optional[str]:
+def selector_text(selector: Optional[Selector]) -> Optional[str]:
     """Returns a selector as text."""
     if selector is None or isinstance(selector, str):
         return selector or None

@@ -127,7 +127,7 @@ class DurableStats:
     """Counters of a durable handler in this run of the program.
 
     `acknowledged` and `failed` are deliveries. `unrecorded` counts events that were delivered although the checkpoint
-    could not be written. `pending` is the number of objects with a pending delivery, and `running` the number of
+    could not be written. `pending` is the number of objects with a pending delivery, and `in_flight` the number of
     deliveries that are queued or not acknowledged. `is_registered` is false for a handler that only an earlier run has
     used; its deliveries stay pending.
     """
@@ -136,7 +136,7 @@ class DurableStats:
     failed: int
     unrecorded: int
     pending: int
-    running: int
+    in_flight: int
     is_registered: bool
 
 
@@ -157,10 +157,10 @@ class DurablePosition:
 
 @dataclass(frozen=True)
 class Polled:
-    """The cache lists the resource every `every` seconds instead of watching it. `why` is the reason."""
+    """The cache lists the resource every `every` seconds instead of watching it. `reason` is the cause."""
 
     every: float
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -201,14 +201,14 @@ class Fresh(_State):
 class Doubt(_State):
     """A state other than `Fresh`: the cache may lack changes.
 
-    `since` is the start of the doubt, `elapsed` its duration in seconds, and `why` its cause. `age` is the time since
+    `since` is the start of the doubt, `elapsed` its duration in seconds, and `reason` its cause. `age` is the time since
     the last proof in seconds, and `version` the last version that the cache is known to contain. `attempts` counts
     consecutive failed attempts, and `next_attempt` is the time until the next one in seconds.
     """
 
     since: datetime
     elapsed: float
-    why: str
+    reason: str
     age: Optional[float] = None
     version: Optional[str] = None
     attempts: int = 0

@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Optional, TypeVar, Union
 
 from ._durable import DEFAULT_ACK_TIMEOUT, DEFAULT_CONCURRENCY, DeliveriesBase, open_stream
 from ._informers import ASYNC_CONDITION, InformersBase, ReadOnlyInformer, stopped_error
-from ._keys import Key, Labels
+from ._keys import Key, Selector
 from ._native import Cache, Cluster, Delivery, DeliveryStream, EventStream
 from ._types import Event, Stopped, StoppedError
 from ._written import written_object
 
-__all__ = ["Deliveries", "Events", "Informer", "Informers", "Key", "Labels"]
+__all__ = ["Deliveries", "Events", "Informer", "Informers", "Key", "Selector"]
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 from . import _native
 from ._client import Client, Objects, Patch, Propagation, encode_json, object_path, to_dictionary, type_of
 from ._controllers import Context
-from ._keys import Key, Labels, key_text, split_key
+from ._keys import Key, Selector, key_text, split_key
 from ._native import Object
 from ._types import NotFound
 
@@ -383,8 +383,8 @@ class FakeClient(Client):
         self,
         kind: str,
         namespace: Optional[str] = None,
-        labels: Optional[Labels] = None,
-        fields: Optional[Labels] = None,
+        labels: Optional[Selector] = None,
+        fields: Optional[Selector] = None,
     ) -> Objects:
         """Returns the objects that the test gave for `kind`."""
         return [obj for obj in self._objects.get(kind, ()) if namespace is None or obj.namespace == namespace]

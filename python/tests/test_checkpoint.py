@@ -49,7 +49,7 @@ def test_restored_cache_is_readable_and_in_doubt(server: Server, file: Path) -> 
             pods = informers.watch("pods", index={"node": "spec.nodeName"})
             await pods.synced(timeout=PATIENCE)
             assert isinstance(pods.freshness, steadfast.Resuming)
-            assert "checkpoint" in pods.freshness.why
+            assert "checkpoint" in pods.freshness.reason
             assert pods["shop/web-0"].uid == created["metadata"]["uid"]
             assert pods["shop/web-0"].spec.nodeName == "n1" and len(pods.by("node", "n1")) == 1
             assert "shop/web-1" not in pods

@@ -421,7 +421,7 @@ def test_unacknowledged_deliveries_are_limited(server: Server, file: Path) -> No
             held = list((await read(deliveries, 2)).values())
             for remaining in range(6, 2, -1):
                 stats = deliveries.stats
-                assert stats is not None and (stats.running, stats.pending) == (2, remaining)
+                assert stats is not None and (stats.in_flight, stats.pending) == (2, remaining)
                 assert held.pop(0).ack()
                 held.append(await asyncio.wait_for(deliveries.__anext__(), PATIENCE))
             assert all(delivery.ack() for delivery in held)
@@ -474,7 +474,7 @@ def test_unread_deliveries_of_closed_stream_have_not_failed(server: Server, file
             await maps.synced(timeout=PATIENCE)
             for unread_count in (2, 1):
                 deliveries = maps.durable("mirror", concurrency=2)
-                await eventually(lambda: deliveries.stats is not None and deliveries.stats.running == 2)
+                await eventually(lambda: deliveries.stats is not None and deliveries.stats.in_flight == 2)
                 read_count = 2 - unread_count
                 held = await read(deliveries, read_count)
                 deliveries.close()
@@ -600,7 +600,7 @@ def test_drop_of_handler_ends_held_deliveries(server: Server, file: Path) -> Non
         async with program(server, file) as maps:
             deliveries = maps.durable("mirror", concurrency=2)
             held = await read(deliveries, 1)
-            await eventually(lambda: deliveries.stats is not None and deliveries.stats.running == 2)
+            await eventually(lambda: deliveries.stats is not None and deliveries.stats.in_flight == 2)
             assert maps.drop_durable("mirror")
             # The queued delivery is dropped with the handler. The acknowledgement of the other one has no effect.
             with pytest.raises(StopAsyncIteration):

@@ -46,7 +46,7 @@ def test_lost_lease_fences_the_client(server: Server) -> None:
                 assert leader.is_leader and 0 < leader.remaining <= 1
                 # Renewals fail from now on.
                 server.faults.respond(500, resource="leases")
-                await asyncio.wait_for(leader.lost(), PATIENCE)
+                await asyncio.wait_for(leader.until_lost(), PATIENCE)
                 assert not leader.is_leader
                 with pytest.raises(steadfast.NotLeader):
                     await leader.client.create(config_map("b"))

@@ -20,7 +20,7 @@ def test_cut_is_reported_and_healed(server: Server) -> None:
             server.faults.cut()
             doubt = await state(pods, "resuming", "suspect", "stale")
             assert isinstance(doubt, steadfast.Doubt)
-            assert doubt.why and doubt.since.tzinfo is not None and doubt.elapsed >= 0
+            assert doubt.reason and doubt.since.tzinfo is not None and doubt.elapsed >= 0
             # The cache stays readable.
             assert pods["shop/web-0"].spec.nodeName == "n1"
             server.create(pod("web-1"))
@@ -43,7 +43,7 @@ def test_silent_server_is_reported(server: Server, fault: str) -> None:
             await state(pods, "fresh")
             getattr(server.faults, fault)()
             doubt = await state(pods, "suspect", "stale", "resuming")
-            assert isinstance(doubt, steadfast.Doubt) and doubt.why
+            assert isinstance(doubt, steadfast.Doubt) and doubt.reason
             server.create(pod("web-1"))
             server.faults.freeze(False)
             server.faults.heal()

@@ -190,7 +190,7 @@ def test_scenario_delivers_each_change(
             scenario.start(server.faults)
             if scenario.doubt:
                 doubt = await state(pods, *scenario.doubt)
-                assert isinstance(doubt, steadfast.Doubt) and doubt.why
+                assert isinstance(doubt, steadfast.Doubt) and doubt.reason
                 assert len(pods) == 3, "the cache stays readable"
             churn(server, expected)
             scenario.end(server.faults)

@@ -44,7 +44,7 @@ PROGRAM = """
             case steadfast.Fresh(age=age):
                 return f"{age:.1f}"
             case steadfast.Failed() | steadfast.Stopped():
-                return freshness.why
+                return freshness.reason
             case steadfast.Doubt(elapsed=elapsed):
                 return f"{elapsed:.1f}"
             case _:

@@ -55,7 +55,7 @@ pub use timing::ElectionError;
 /// let election = LeaderElection::builder(&connection, "default", "my-controller").start()?;
 /// while let Some(leader) = election.until_leader().await {
 ///     tokio::select! {
-///         () = leader.lost() => {}
+///         () = leader.until_lost() => {}
 ///         () = work(leader.client()) => break,
 ///     }
 /// }
@@ -440,7 +440,7 @@ impl Leader {
     }
 
     /// Waits until the term ends.
-    pub async fn lost(&self) {
+    pub async fn until_lost(&self) {
         self.term.fence.closed().await;
     }
 }

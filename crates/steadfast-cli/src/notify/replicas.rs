@@ -244,7 +244,7 @@ impl ReplicaTask {
             tokio::select! {
                 biased;
                 // This branch is polled first, so that nothing delays closing the gate after the loss of the lease.
-                () = leader.lost() => {}
+                () = leader.until_lost() => {}
                 never = self.lead(&leader, &mut shared) => match never {},
                 () = wait_until_set(&mut stop_signal) => {
                     // After the final publication the next leader does not deliver settled changes again. The gate

@@ -210,8 +210,8 @@ fn state(freshness: &Freshness) -> &'static str {
 mod tests {
     use super::*;
 
-    fn doubt(lasting: u64, why: &str) -> steadfast::Doubt {
-        let mut doubt = steadfast::Doubt::new(Duration::from_millis(lasting), why);
+    fn doubt(lasting: u64, reason: &str) -> steadfast::Doubt {
+        let mut doubt = steadfast::Doubt::new(Duration::from_millis(lasting), reason);
         doubt.attempts = 1;
         doubt
     }

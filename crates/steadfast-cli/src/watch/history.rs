@@ -244,7 +244,7 @@ impl History {
             return to_line(&BoundaryLine {
                 head: LineHead::new(Timestamp::now(), "ExactSince", subject, subject.scope.in_namespace()),
                 resource_version: start.as_ref().ok().map(u64::to_string),
-                why: start.as_ref().err().map(String::as_str),
+                reason: start.as_ref().err().map(String::as_str),
             });
         }
         boundary_text(&subject.scoped_title(), start)
@@ -408,5 +408,5 @@ struct BoundaryLine<'a> {
     #[serde(flatten)]
     head: LineHead<'a>,
     resource_version: Option<String>,
-    why: Option<&'a str>,
+    reason: Option<&'a str>,
 }

@@ -68,7 +68,7 @@ struct FreshnessLine<'a> {
     #[serde(flatten)]
     head: LineHead<'a>,
     state: &'a str,
-    why: Option<&'a str>,
+    reason: Option<&'a str>,
     doubt_seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     while_disconnected: Option<Counts>,
@@ -164,7 +164,7 @@ pub(super) fn freshness(now: Timestamp, subject: &Subject, transition: &Transiti
     to_line(&FreshnessLine {
         head: LineHead::new(now, "Freshness", subject, subject.scope.in_namespace()),
         state: transition.state,
-        why: transition.reason.as_deref(),
+        reason: transition.reason.as_deref(),
         // Rounded to milliseconds: an unrounded binary fraction would print many digits.
         doubt_seconds: (transition.doubt_seconds * 1000.0).round() / 1000.0,
         while_disconnected: missed,

@@ -301,7 +301,7 @@ async fn json_doubt_lines_precede_newer_events() {
     let doubt = next_line();
     assert_eq!((&doubt["type"], &doubt["resource"]), (&json!("Freshness"), &json!("configmaps")), "{doubt}");
     assert!(["Resuming", "Stale"].contains(&text(&doubt, "state")), "{doubt}");
-    assert!(!text(&doubt, "why").is_empty() && doubt["doubtSeconds"].as_f64().is_some_and(|lasted| lasted >= 0.5));
+    assert!(!text(&doubt, "reason").is_empty() && doubt["doubtSeconds"].as_f64().is_some_and(|lasted| lasted >= 0.5));
     server.faults().heal();
     let mut lines_until_fresh = Vec::new();
     loop {
@@ -313,7 +313,7 @@ async fn json_doubt_lines_precede_newer_events() {
         }
     }
     let end_line = lines_until_fresh.last().expect("a line of fresh state");
-    assert_eq!((&end_line["why"], &end_line["namespace"]), (&Value::Null, &json!("default")), "{end_line}");
+    assert_eq!((&end_line["reason"], &end_line["namespace"]), (&Value::Null, &json!("default")), "{end_line}");
     assert!(
         lines_until_fresh.iter().any(|line| line["name"] == "meanwhile"),
         "before the end of the doubt: {lines_until_fresh:?}"

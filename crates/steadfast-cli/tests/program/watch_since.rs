@@ -96,7 +96,7 @@ async fn expired_history_is_reconstructed_only() {
     let boundary = types.iter().position(|kind| *kind == "ExactSince").expect("a boundary");
     assert!(types[..boundary].iter().all(|kind| *kind == "Reconstructed") && boundary >= 4, "{types:?}");
     assert_eq!(lines[boundary]["resourceVersion"], Value::Null);
-    assert!(lines[boundary]["why"].as_str().expect("a reason").contains("has expired"), "{}", lines[boundary]);
+    assert!(lines[boundary]["reason"].as_str().expect("a reason").contains("has expired"), "{}", lines[boundary]);
     assert_eq!(types[boundary + 1..], ["Added", "Added", "Synced"]);
 }
 

@@ -307,7 +307,7 @@ impl fmt::Debug for Sharding {
     }
 }
 
-/// Guard of a key that belongs to this replica, until its drop or until [lost](Self::lost).
+/// Guard of a key that belongs to this replica, until its drop or until its [loss](Self::until_lost).
 ///
 /// Hold the guard for one piece of work only: a new replica waits for its keys while guards exist.
 pub struct KeyGuard {
@@ -333,7 +333,7 @@ impl KeyGuard {
     }
 
     /// Waits until no request may be sent any more.
-    pub async fn lost(&self) {
+    pub async fn until_lost(&self) {
         self.term.fence.closed().await;
     }
 }

@@ -102,7 +102,7 @@ async fn cut_off_leader_ends_and_stops_sending() -> Result<(), TestError> {
     write(leader.client(), "before").await?;
     process.network.black_hole(Direction::Both, true);
     let cut_time = Instant::now();
-    leader.lost().await;
+    leader.until_lost().await;
     let elapsed = cut_time.elapsed();
     assert!(
         (8 * SECOND..=10 * SECOND).contains(&elapsed),

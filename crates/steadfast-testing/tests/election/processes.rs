@@ -71,7 +71,7 @@ async fn run_candidate(kubeconfig: &Path) -> Result<(), TestError> {
         let holder = format!("{}#{term_count}", election.identity());
         let writers = (0..2).map(|_| write(leader.client(), holder.clone()));
         tokio::select! {
-            () = leader.lost() => {
+            () = leader.until_lost() => {
                 // Continues to write after the end of the term. The fence must reject these writes.
                 let late_write = write(leader.client(), holder);
                 drop(tokio::time::timeout(Duration::from_millis(500), late_write).await);

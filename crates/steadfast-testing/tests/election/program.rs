@@ -125,7 +125,7 @@ impl RunningProgram {
         let end_of_term = async {
             let requested_ending = tokio::select! {
                 biased;
-                () = leader.lost() => Ending::None,
+                () = leader.until_lost() => Ending::None,
                 requested = ending.wait_for(|ending| *ending != Ending::None) => {
                     requested.map_or(Ending::WorkFirst, |requested| *requested)
                 }

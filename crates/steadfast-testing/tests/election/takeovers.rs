@@ -180,7 +180,7 @@ async fn run_replica(
         (ReplicaHandle::Leader(election), TakeoverScheme::Leader) => {
             while let Some(leader) = election.until_leader().await {
                 let _controller = run(ReconcilePermission::Leader(leader.clone()), &|controller| controller)?;
-                leader.lost().await;
+                leader.until_lost().await;
             }
             return Ok(());
         }
@@ -190,7 +190,7 @@ async fn run_replica(
                 run(ReconcilePermission::LeaderIfElected(current_leader.clone()), &|controller| controller)?;
             while let Some(leader) = election.until_leader().await {
                 *current_leader.lock() = Some(leader.clone());
-                leader.lost().await;
+                leader.until_lost().await;
             }
             controller
         }

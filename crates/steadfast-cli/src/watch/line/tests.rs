@@ -222,8 +222,11 @@ fn freshness_line_is_json_only() {
     assert_eq!(plain_style().freshness(&pods(), &stale, None), None);
     let line = json_style(false).freshness(&pods(), &stale, None).expect("a line");
     let line: Value = serde_json::from_str(&line).expect("valid JSON");
-    assert_eq!(keys(&line), ["doubtSeconds", "namespace", "resource", "state", "time", "type", "why"]);
-    assert_eq!((&line["type"], &line["state"], &line["why"]), (&json!("Freshness"), &json!("Stale"), &json!("reset")));
+    assert_eq!(keys(&line), ["doubtSeconds", "namespace", "reason", "resource", "state", "time", "type"]);
+    assert_eq!(
+        (&line["type"], &line["state"], &line["reason"]),
+        (&json!("Freshness"), &json!("Stale"), &json!("reset"))
+    );
     assert_eq!((&line["namespace"], &line["doubtSeconds"]), (&json!("shop"), &json!(1.235)));
     let fresh = Transition { state: "Fresh", reason: None, doubt_seconds: 2.0 };
     let missed = Counts { added: 3, deleted: 1, changed: 12, hidden: 2 };

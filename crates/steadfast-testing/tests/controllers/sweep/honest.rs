@@ -60,7 +60,7 @@ async fn run_as_leader(connection: Connection) -> Result<(), TestError> {
     let leader = election.until_leader().await.ok_or("the election was stopped")?;
     tokio::select! {
         biased;
-        () = leader.lost() => Err("lost the leadership to another process".into()),
+        () = leader.until_lost() => Err("lost the leadership to another process".into()),
         result = run_controller_with(&connection, leader.client(), reconcile_child) => result,
     }
 }

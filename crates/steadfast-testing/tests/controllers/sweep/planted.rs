@@ -326,7 +326,7 @@ fn reconcile_after_leadership_loss_is_found() -> Result<(), TestkitError> {
         let context = Context { client: connection.client(), memory: Mutex::default() };
         let controller = Controller::<ConfigMap>::new(&informers, parents());
         let running = controller.run(reconcile, back_off, Arc::new(context))?;
-        leader.lost().await;
+        leader.until_lost().await;
         running.stop(Duration::from_secs(30)).await;
         Err("lost the leadership to another process".into())
     }
