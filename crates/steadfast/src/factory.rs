@@ -760,7 +760,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     ///
     /// The packed form takes a tenth to a thirtieth of the memory of the decoded object. Each object is decoded when it
     /// arrives, so an undecodable object is detected immediately. Handlers receive the decoded object and drop it after
-    /// their calls. A later reader decodes the object again, which takes about as long as on arrival: 20 to 50 µs for a
+    /// their calls. A later reader decodes the object again, which takes about as long as on arrival: 20 to 70 µs for a
     /// pod. The same applies to the old object of an update. Decoded objects stay for readers until they are unused for
     /// 15 s, or for 60 s if they were decoded repeatedly.
     ///

@@ -44,8 +44,9 @@ pub struct SinkConfig {
     /// For mirrors: add and change entries, but never remove any. Defaults to false.
     #[serde(default)]
     pub upsert_only: bool,
-    /// Time for which a message waits before its delivery. A newer message of the same rule and object replaces the
-    /// waiting message.
+    /// Time for which a message waits before its delivery. Without a checkpoint, a newer message of the same rule and
+    /// object replaces the waiting message. With a checkpoint, the receiver gets both: the waiting message, and then one
+    /// message with the newest state.
     pub debounce: Option<ConfigDuration>,
     /// Rate limit.
     pub rate: Option<RateConfig>,

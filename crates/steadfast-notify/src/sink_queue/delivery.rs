@@ -8,7 +8,8 @@ pub const MAX_REQUESTED_DELAY: Duration = Duration::from_secs(3600);
 /// Delivery settings of a sink.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeliverySettings {
-    /// Delay before a message is sent. A newer message of the same rule and object replaces the waiting message.
+    /// Delay before a message is sent. A newer message of the same rule and object replaces the waiting message. With a
+    /// checkpoint, a newer message exists only after the delivery of the waiting one.
     pub debounce: Duration,
     /// Attempts per second, and the maximum burst after an idle period.
     pub rate: Option<(f64, u32)>,
