@@ -6,3 +6,4 @@ mod haproxy;
 mod preview;
 mod random;
 mod registry;
+mod snippets;

@@ -1,4 +1,4 @@
-//! The snippets of the README and the guide, verbatim.
+//! The snippets of the READMEs, the guide and the page on operations, verbatim.
 
 // The snippets are written for readability, and some need a context that a function here provides.
 #![allow(unused, clippy::all, clippy::pedantic)]
@@ -218,6 +218,14 @@ fn tracing_of_requests(config: kube::Config) -> Result<Connection, Box<dyn Error
 fn an_audit(factory: InformerFactory) -> Result<(), Box<dyn Error>> {
     let pods = factory.builder::<Pod>(Scope::all()).audit_every(Duration::from_secs(600)).start()?;
     pods.on_diagnostic(|diagnostic| if let Diagnostic::Lost { .. } = diagnostic { eprintln!("{diagnostic}") });
+    Ok(())
+}
+
+/// docs/operations.md, "Checkpoints".
+#[rustfmt::skip]
+fn checkpoints(factory: InformerFactory) -> Result<(), Box<dyn Error>> {
+    let checkpoint = steadfast::Checkpoint::open("/var/lib/my-program/cache")?;
+    let pods = factory.builder::<Lazy<Pod>>(Scope::all()).checkpoint(&checkpoint).start()?;
     Ok(())
 }
 
