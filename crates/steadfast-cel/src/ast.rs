@@ -219,9 +219,10 @@ pub struct Comprehension {
     pub kind: ComprehensionKind,
     /// List or map.
     pub range: Expr,
-    /// Variable of the item or key; of the index or key if there are two variables.
+    /// Name of the variable for the item of a list or the key of a map. In macros with two variables, the variable for
+    /// the index or the key.
     pub name: String,
-    /// Variable of the item or value in the macros with two variables.
+    /// Name of the second variable, for the item or the value; `None` in macros with one variable.
     pub second: Option<String>,
     /// Condition of `filter`, of `map` with three arguments, and of the `transform…` macros.
     pub condition: Option<Expr>,

@@ -72,7 +72,7 @@ fn measure() -> Result<Baseline, GuardError> {
 
 fn stage(name: &str) -> Result<ExitCode, GuardError> {
     let stage = stages::STAGES.iter().find(|stage| stage.name == name);
-    let stage = stage.ok_or_else(|| format!("there is no stage {name}; see `stages.rs` for the names"))?;
+    let stage = stage.ok_or_else(|| format!("unknown stage {name}; see `stages.rs` for the names"))?;
     println!("{}", serde_json::to_string(&stage.run())?);
     Ok(ExitCode::SUCCESS)
 }

@@ -16,7 +16,8 @@ use steadfast_core::{Instant, WithSize};
 /// together, and for those of the next one.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 
-/// Time after which all objects are dropped. Without events no later decode can reuse their memory.
+/// Time from the first added object until all objects are dropped. Without events, no later decode would reuse their
+/// memory.
 const RETENTION: Duration = Duration::from_secs(15);
 
 /// Decoded objects of the last watch events, from the oldest to the newest.

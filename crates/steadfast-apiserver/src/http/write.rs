@@ -112,8 +112,8 @@ async fn delete_selected(
     rendering: Rendering,
 ) -> Result<ApiResponse, Status> {
     exchange.backend().confirm_newest_revision().await?;
-    // The response contains the objects before their deletion. They are read with a limit: a version without
-    // `resourceVersionMatch` then means exactly this version, as in a request for a page.
+    // The response contains the objects before their deletion. The list has a limit: only with a limit, a version
+    // without `resourceVersionMatch` means exactly this version.
     let limit = if options.limit > 0 { options.limit } else { usize::MAX };
     let options = ListOptions { limit, ..options.clone() };
     let page = list::find(exchange, write.target, &options, selector, &rendering).await?;

@@ -134,7 +134,7 @@ impl NotifyProgram {
         let engine = Engine::start_replicated(&plan, streams, seed(), supervisor.clone(), report_line, replication);
         let shared_parts = SharedParts { engine, fleet, supervisor: supervisor.clone() };
         let report_source = reporter.clone();
-        let freshness_task = supervisor.spawn("freshness reports", move || report(report_source.clone()));
+        let freshness_task = supervisor.spawn("freshness reports", move || check_freshness(report_source.clone()));
         let clusters = BTreeMap::new();
         let mut program = Self {
             file,
@@ -277,14 +277,11 @@ impl NotifyProgram {
         };
         let delivered = async {
             // Handlers deliver their pending events, and settled progress is written to the checkpoint.
-            let watch_specs = clusters.iter().filter_map(|cluster| cluster.cluster_informers());
+            let running = clusters.iter().filter_map(|cluster| cluster.cluster_informers());
             // The leader delivers the pending messages of a standby.
             let is_standby = engine.replication().gate().permit().is_none();
             let drain = if is_standby { Duration::ZERO } else { drain };
-            join_all(
-                watch_specs.map(async |cluster_informers| cluster_informers.factory.shutdown_drained(drain).await),
-            )
-            .await;
+            join_all(running.map(async |informers| informers.factory.shutdown_drained(drain).await)).await;
             engine.drain(deadline.saturating_duration_since(Instant::now())).await
         };
         let drained = async {
@@ -357,7 +354,7 @@ impl NotifyProgram {
 }
 
 /// Reports stale and fresh caches, and deletes the state of removed rules and streams, without end.
-async fn report(reporter: StatusReporter) -> String {
+async fn check_freshness(reporter: StatusReporter) -> String {
     let mut freshness_reporter = FreshnessReporter::default();
     let mut timer = interval(FRESHNESS_CHECK_INTERVAL);
     // After a blocked runtime, the missed ticks must not follow in a burst.

@@ -68,7 +68,7 @@ pub(super) fn load_related(opener: Opener, object: OpenedObject, sender: PageSen
                     return;
                 }
             }
-            // Without a change, the freshness is checked.
+            // Freshness changes without a notification, so the page is also updated at an interval.
             let _ = timeout(MAX_INTERVAL, changed.notified()).await;
             sleep(MIN_INTERVAL).await;
         }
@@ -131,7 +131,7 @@ impl Handler<CachedObject> for RelatedHandler {
         }
         let object = decode_object(&self.api_resource, event.object());
         let state = state(&self.kind, &self.columns, &object);
-        // `record` also decides if the object gets a line. The page shows only the tree, so it ignores this decision.
+        // `record` also returns whether `watch` prints a line for the object. The page shows only the tree.
         let _ = self.related.record(&self.name, &object, state, matches!(event, Event::Deleted { .. }));
         self.changed.notify_one();
     }

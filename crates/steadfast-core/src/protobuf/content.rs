@@ -9,7 +9,9 @@ use super::wire::{Reader, Wire, WireError};
 pub(crate) enum Content<'de> {
     /// No value; JSON contains null.
     Null,
+    /// Integer, Boolean, or the bits of a floating-point number.
     Number(u64),
+    /// Content of a value with a length: a text, bytes or a message.
     Inside(Reader<'de>),
     /// Several values; the reader is at the first of them.
     Deferred,

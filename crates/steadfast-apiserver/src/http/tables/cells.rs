@@ -238,7 +238,7 @@ pub(super) fn node_address(row: &Row, kind: &str) -> Value {
 }
 
 pub(super) fn last_seen(row: &Row) -> Value {
-    // Events of the two API groups have their times in different fields. The most specific time is shown.
+    // Events of the two API groups have their times in different fields. The first present field counts.
     let times = ["/series/lastObservedTime", "/lastTimestamp", "/deprecatedLastTimestamp", "/eventTime"];
     row.since(times.iter().map(|path| row.text(path)).find(|time| !time.is_empty()).unwrap_or_default()).into()
 }
