@@ -27,19 +27,26 @@ pub use steadfast_executor::{BlockingThreads, HelperThreads, HelperWork};
 
 /// Time, threads, randomness and sockets behind one value.
 pub trait Environment: Send + Sync + 'static {
-    /// Returns the current time of the monotonic clock.
+    /// Returns the current time of a clock that never goes back.
+    ///
+    /// The clock must continue while the machine is suspended, if the system has such a clock. Otherwise a cache counts
+    /// as fresh after a suspend, although its last proof is old. [`ThreadedEnvironment`](threads::ThreadedEnvironment)
+    /// uses `CLOCK_BOOTTIME` on Linux and Android. On other systems it uses [`std::time::Instant`], whose clock may stop
+    /// during a suspend.
     fn now(&self) -> Instant;
 
-    /// Returns the current time of a clock that continues while the machine is suspended, if available; otherwise
+    /// Returns the current time of the clock for permissions that expire, such as leases. Defaults to
     /// [`now`](Self::now).
     ///
-    /// The zero of this clock differs from that of `now`, and timers do not use this clock. A caller whose permission
+    /// The zero of this clock may differ from that of `now`, and timers do not use this clock. A caller whose permission
     /// to act expires must check this clock immediately before it acts.
     fn boot_time(&self) -> Instant {
         self.now()
     }
 
     /// Returns a future that completes at `at`, immediately if `at` has passed.
+    ///
+    /// The future may complete late, for example after a suspend of the machine, but never early.
     fn sleep_until(&self, at: Instant) -> BoxFuture<'static, ()>;
 
     /// Spawns `task` on the runtime that serves connections. The task must not block its thread.

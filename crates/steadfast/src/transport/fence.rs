@@ -16,6 +16,9 @@ use crate::environment::SharedEnvironment;
 /// Value of [`Shared::until`] for a closed fence.
 const CLOSED: u64 = 0;
 
+/// Maximum time between two checks by a task that waits for the close.
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Time limit for the requests of a [`Connection`](crate::Connection), for example for a leader with a lease. Cheap to
 /// clone.
 ///
@@ -120,7 +123,10 @@ impl Fence {
                 return;
             }
             let environment = &self.shared.environment;
-            let expired = environment.sleep_until(environment.now() + self.remaining());
+            // The clock of a timer may stop while the machine is suspended. Frequent checks end the wait soon after a
+            // suspend that lasted beyond the limit.
+            let wait = self.remaining().min(MAX_CHECK_INTERVAL);
+            let expired = environment.sleep_until(environment.now() + wait);
             tokio::select! {
                 biased;
                 () = closing => {}
@@ -185,9 +191,63 @@ impl fmt::Debug for Fence {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::net::SocketAddr;
+
+    use futures::future::BoxFuture;
+
     use crate::environment::local::LocalEnvironment;
+    use crate::environment::{Environment, Socket, Task};
 
     use super::*;
+
+    /// Environment of a machine that can be suspended: its clock for leases continues, and its timers stop.
+    struct SuspendableEnvironment {
+        local: LocalEnvironment,
+        suspended_seconds: AtomicU64,
+    }
+
+    impl Environment for SuspendableEnvironment {
+        fn now(&self) -> Instant {
+            self.local.now()
+        }
+
+        fn boot_time(&self) -> Instant {
+            self.now() + Duration::from_secs(self.suspended_seconds.load(Ordering::SeqCst))
+        }
+
+        fn sleep_until(&self, at: Instant) -> BoxFuture<'static, ()> {
+            self.local.sleep_until(at)
+        }
+
+        fn spawn(&self, task: BoxFuture<'static, ()>) -> Task {
+            self.local.spawn(task)
+        }
+
+        fn spawn_user_task(&self, task: BoxFuture<'static, ()>) -> Task {
+            self.local.spawn_user_task(task)
+        }
+
+        fn enter(&self, action: &mut dyn FnMut()) {
+            self.local.enter(action);
+        }
+
+        fn run_blocking(&self, job: Box<dyn FnOnce() + Send>) {
+            self.local.run_blocking(job);
+        }
+
+        fn random(&self) -> u64 {
+            self.local.random()
+        }
+
+        fn resolve(&self, host: &str, port: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+            self.local.resolve(host, port)
+        }
+
+        fn dial(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Socket>>> {
+            self.local.dial(address)
+        }
+    }
 
     fn environment() -> SharedEnvironment {
         Arc::new(LocalEnvironment::over_tcp(1))
@@ -228,6 +288,22 @@ mod tests {
             Duration::from_secs(20),
             "the fence does not wait for the hour"
         );
+    }
+
+    /// A leader must stop soon after a suspend beyond its lease, although the timers missed the suspend.
+    #[tokio::test(start_paused = true)]
+    async fn fence_waiters_wake_soon_after_suspend() {
+        let local = LocalEnvironment::over_tcp(1);
+        let suspendable = Arc::new(SuspendableEnvironment { local, suspended_seconds: AtomicU64::new(0) });
+        let environment: SharedEnvironment = suspendable.clone();
+        let (fence, started_at) = (fence(&environment, Duration::from_secs(60)), environment.now());
+        let ((), ()) = tokio::join!(fence.closed(), async {
+            environment.sleep_until(started_at + Duration::from_millis(9500)).await;
+            suspendable.suspended_seconds.store(3600, Ordering::SeqCst);
+            assert!(!fence.is_open(), "the lease expired during the suspend");
+        });
+        let waited = environment.now().since(started_at);
+        assert!(waited <= Duration::from_millis(10_500), "{waited:?}");
     }
 
     #[tokio::test(start_paused = true)]
