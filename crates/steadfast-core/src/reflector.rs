@@ -272,6 +272,7 @@ impl Reflector {
                 self.probe.schedule.await_proof(now);
                 self.probe_tick(now, &mut out);
             }
+            Input::Frozen => self.handle_freeze(now, &mut out),
             Input::Stop => self.stop(now, &mut out),
         }
         // Readers compute freshness between two inputs from the evidence alone, so every input

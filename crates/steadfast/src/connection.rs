@@ -10,6 +10,7 @@ mod client_defaults;
 mod config_reloader;
 mod error;
 mod expiring_flags;
+mod freeze_detector;
 mod header;
 mod identity;
 mod kubeconfig;
@@ -49,6 +50,8 @@ use client_defaults::ClientDefaults;
 use config_reloader::ConfigReloader;
 pub use error::{ConnectError, SendError};
 use expiring_flags::ExpiringFlags;
+use freeze_detector::FreezeDetector;
+pub(crate) use freeze_detector::Freezes;
 pub use kubeconfig::{KubeconfigFiles, MergedKubeconfig};
 use layers::Layers;
 pub use layers::RequestService;
@@ -96,6 +99,7 @@ struct Inner {
     warnings: Arc<Warnings>,
     client_defaults: ClientDefaults,
     probes: ProbeBoard,
+    freeze_detector: FreezeDetector,
     /// Resources that the server does not list as a stream.
     paged_resources: ExpiringFlags,
     /// Resources with protobuf that failed to decode.
@@ -179,6 +183,7 @@ impl Connection {
             warnings: self.inner.warnings.clone(),
             client_defaults: *client_defaults,
             probes: ProbeBoard::default(),
+            freeze_detector: FreezeDetector::default(),
             paged_resources: ExpiringFlags::default(),
             json_resources: ExpiringFlags::default(),
             full_list_resources: ExpiringFlags::default(),
@@ -220,6 +225,11 @@ impl Connection {
     /// A task in backoff may retry at each change, because another request received a response.
     pub(crate) fn reachability(&self) -> watch::Receiver<u64> {
         self.inner.pool.reachability()
+    }
+
+    /// Returns the freezes of the process from now on.
+    pub(crate) fn freezes(&self) -> Freezes {
+        self.inner.freeze_detector.subscribe(self.environment())
     }
 
     /// Waits for a slot for a full transfer of the collection at `path`.

@@ -35,7 +35,7 @@ use tokio::sync::{mpsc, watch};
 
 #[cfg(feature = "checkpoint")]
 use crate::cache_storage::CacheStorage;
-use crate::connection::TransferSlot;
+use crate::connection::{Freezes, TransferSlot};
 use crate::probes::Probed;
 use crate::responses::{Arrival, RequestBuilder};
 use crate::shared::Shared;
@@ -84,6 +84,7 @@ pub(crate) struct Driver<K: Send + Sync + 'static> {
     commands: mpsc::UnboundedReceiver<Command>,
     reachable: watch::Receiver<u64>,
     timer: DeadlineTimer,
+    freezes: Freezes,
     resyncs: Resyncs<K>,
     ordering: OrderingDetector,
     /// Time of the oldest unpublished change.
@@ -107,6 +108,7 @@ enum Wakeup {
     Arrival(RequestId, Arrival),
     Granted(TransferSlot),
     Reachable,
+    Freeze,
     Timer,
     /// No more buffered data.
     Quiet,
@@ -127,6 +129,7 @@ impl<K: Cacheable> Driver<K> {
         let faults = reflector.evidence().faults;
         Self {
             timer: DeadlineTimer::new(shared.environment.clone()),
+            freezes: request_builder.connection.freezes(),
             requests: Requests::new(shared.counted.clone()),
             writer: CacheWriter::new(shared.clone(), object_decoder, limits.memory, faults),
             diagnostics: DiagnosticQueue::default(),
@@ -200,6 +203,7 @@ impl<K: Cacheable> Driver<K> {
                     self.step(Input::TransferGranted);
                 }
                 Wakeup::Reachable => self.step(Input::Reachable),
+                Wakeup::Freeze => self.check_for_freeze(self.shared.environment.now()),
                 Wakeup::Timer => self.timer_fired(),
                 Wakeup::Quiet => {
                     let begun = self.shared.environment.now();
@@ -212,6 +216,7 @@ impl<K: Cacheable> Driver<K> {
                 }
                 Wakeup::Arrival(id, arrival) => {
                     let begun = self.shared.environment.now();
+                    self.check_for_freeze(begun);
                     self.arrived(id, arrival);
                     arrivals += 1;
                     let now = self.shared.environment.now();
@@ -228,6 +233,14 @@ impl<K: Cacheable> Driver<K> {
                     }
                 }
             }
+        }
+    }
+
+    /// Handles a freeze of the process since the last call: data that was not read until `now` may be old.
+    fn check_for_freeze(&mut self, now: Instant) {
+        if self.freezes.take(now) {
+            self.timer.restart();
+            self.step(Input::Frozen);
         }
     }
 
@@ -257,7 +270,7 @@ impl<K: Cacheable> Driver<K> {
         // The next deadline.
         let deadlines = [self.reflector.wake_at(), self.resyncs.next(), self.writer.next_sweep()];
         self.timer.set(deadlines.into_iter().flatten().min());
-        let Self { commands, requests, transfer, reachable, timer, unpublished, writer, .. } = self;
+        let Self { commands, requests, transfer, reachable, freezes, timer, unpublished, writer, .. } = self;
         let granted = async {
             match transfer {
                 Transfer::Awaited(place) => place.await,
@@ -272,6 +285,7 @@ impl<K: Cacheable> Driver<K> {
             command = commands.recv() => Wakeup::Command(command),
             place = granted => Wakeup::Granted(place),
             Ok(()) = reachable.changed() => Wakeup::Reachable,
+            () = freezes.detected() => Wakeup::Freeze,
             () = timer.fired() => Wakeup::Timer,
             (id, arrival) = poll_fn(|context| requests.poll_next(context)) => Wakeup::Arrival(id, arrival),
             () = std::future::ready(()), if unpublished.is_some() => Wakeup::Quiet,
@@ -291,6 +305,8 @@ impl<K: Cacheable> Driver<K> {
 
     fn arrived(&mut self, id: RequestId, arrival: Arrival) {
         match arrival {
+            // After a freeze, the request may have been cancelled when its head had already arrived.
+            Arrival::Opened(_) if !self.requests.is_in_flight(id) => {}
             Arrival::Opened(encoding) => {
                 self.requests.opened(id, encoding, self.limits.object);
                 self.step(Input::Opened(id));

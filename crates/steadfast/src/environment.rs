@@ -30,16 +30,17 @@ pub trait Environment: Send + Sync + 'static {
     /// Returns the current time of a clock that never goes back.
     ///
     /// The clock must continue while the machine is suspended, if the system has such a clock. Otherwise a cache counts
-    /// as fresh after a suspend, although its last proof is old. [`ThreadedEnvironment`](threads::ThreadedEnvironment)
-    /// uses `CLOCK_BOOTTIME` on Linux and Android. On other systems it uses [`std::time::Instant`], whose clock may stop
-    /// during a suspend.
+    /// as fresh after a suspend, although its last proof is old.
+    ///
+    /// [`ThreadedEnvironment`](threads::ThreadedEnvironment) uses `CLOCK_BOOTTIME` on Linux and Android. On other
+    /// systems it uses [`std::time::Instant`], whose clock may stop during a suspend.
     fn now(&self) -> Instant;
 
     /// Returns the current time of the clock for permissions that expire, such as leases. Defaults to
     /// [`now`](Self::now).
     ///
-    /// The zero of this clock may differ from that of `now`, and timers do not use this clock. A caller whose permission
-    /// to act expires must check this clock immediately before it acts.
+    /// The zero of this clock may differ from that of `now`, and timers do not use this clock. A caller whose
+    /// permission to act expires must check this clock immediately before it acts.
     fn boot_time(&self) -> Instant {
         self.now()
     }

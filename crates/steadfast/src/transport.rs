@@ -44,7 +44,7 @@ mod http1;
 mod http1_slot;
 mod http2;
 mod liveness_probes;
-mod nanos;
+pub(crate) mod nanos;
 mod placement_request;
 mod pool;
 mod purpose;

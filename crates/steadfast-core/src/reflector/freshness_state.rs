@@ -16,6 +16,9 @@ use crate::version::ResourceVersion;
 /// Cause of the doubt that starts if an open stream has had no proof for two periods.
 const UNPROVEN: &str = "no proof of freshness within two periods";
 
+/// Cause of the doubt about a stream that was opened after a freeze.
+const FROZEN: &str = "the process did not run for some time; no proof of freshness has arrived since";
+
 impl Reflector {
     /// Advances to `version`. This is a proof of freshness, unless a stream broke and no proof has arrived since (C10):
     /// the record may belong to a backlog that has accumulated since the break, or to a replica that lags.
@@ -87,6 +90,31 @@ impl Reflector {
         }
     }
 
+    /// Processes [`Input::Frozen`](super::Input::Frozen). Unread records of a stream may precede the end of the freeze.
+    /// They are no proofs until the stream has reached the version of a later probe (C10).
+    ///
+    /// The last proof remains valid, and its age includes the freeze. The state therefore does not change.
+    pub(super) fn handle_freeze(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let reads_stream = match &self.phase {
+            Phase::Watching(_) => true,
+            // The records after the initial events are those of the watch.
+            Phase::Listing(list) => list.is_streamed,
+            _ => false,
+        };
+        if !reads_stream {
+            return;
+        }
+        // The duration of a short watch is part of its evidence, and the freeze has extended it. The head of a second
+        // watch proves nothing, so that watch may continue.
+        if !self.probe.is_replacing() {
+            out.extend(self.probe.cancel());
+        }
+        self.probe.set_broken(now);
+        if self.is_streaming() {
+            self.probe.schedule.request_soon(now, &mut self.requester);
+        }
+    }
+
     /// Returns whether a watch is open.
     pub(super) fn is_streaming(&self) -> bool {
         matches!(&self.phase, Phase::Watching(watch) if watch.is_open())
@@ -138,7 +166,10 @@ impl Reflector {
             Some(reason) => (FreshnessState::Suspect, reason.clone()),
             None if self.probe.is_unproven_since_break(&self.cache) => {
                 self.probe.schedule.request_soon(now, &mut self.requester);
-                (FreshnessState::Resuming, self.cache.evidence.reason.clone())
+                let evidence = &self.cache.evidence;
+                // Each break sets its cause with another state. Only a freeze keeps the state.
+                let is_frozen = matches!(evidence.state, FreshnessState::Starting | FreshnessState::Streaming);
+                (FreshnessState::Resuming, if is_frozen { Arc::from(FROZEN) } else { evidence.reason.clone() })
             }
             None if self.cache.bookmark_interval.is_without_bookmarks() => {
                 (FreshnessState::Streaming, Arc::from(WITHOUT_BOOKMARKS))

@@ -51,6 +51,9 @@ pub enum Input {
     Failed(RequestId, Failure),
     /// A caller needs to know whether the cache is current.
     SeekProof,
+    /// The process did not run for some time, for example after `SIGSTOP` or a suspend of the machine. Unread records
+    /// may be as old as this time.
+    Frozen,
     /// The informer stops.
     Stop,
 }

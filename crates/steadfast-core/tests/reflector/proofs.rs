@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use steadfast_core::record::{Bookmark, Identity, ListMeta, Status};
+use steadfast_core::record::{Bookmark, Identity, ListMeta, RecordKind, Status};
 use steadfast_core::reflector::{
     Failure, Input, Output, Record, RecordAction, Reflector, ReflectorSettings, Request, RequestId,
 };
@@ -113,6 +113,65 @@ fn newer_list_proves_time_of_request() {
     reflector.step(at(40), Input::Opened(list));
     reflector.record(at(50), list, Record::Bookmark(&end_of_initial_events("12")));
     assert_eq!(age(&reflector, at(50)), at(50).since(due), "the initial events prove the time of the request");
+}
+
+/// Applies an event of the watch at `version`.
+fn apply_event(reflector: &mut Reflector, now: Instant, watch: RequestId, version: &str) {
+    let identity = Identity { key: ObjectKey::cluster("a"), uid: "u".into(), version: version.into() };
+    let action = reflector.record(now, watch, Record::Object(RecordKind::Modified, &identity));
+    assert!(matches!(action, RecordAction::Apply), "{action:?}");
+}
+
+#[test]
+fn event_after_freeze_is_no_proof() {
+    let (mut reflector, watch) = watching();
+    let outputs = reflector.step(at(30), Input::Frozen);
+    assert!(outputs.is_empty(), "the stream may still be intact: {outputs:?}");
+    // The event may have been in the socket's buffer since the start of the freeze.
+    apply_event(&mut reflector, at(30), watch, "10");
+    assert_eq!(age(&reflector, at(30)), SECOND * 30);
+    let due = reflector.wake_at().expect("a probe");
+    assert!(due <= at(31), "{due}");
+    let (probe, request) = sent(&reflector.step(due, Input::Tick));
+    assert!(matches!(request, Request::Probe { since } if since >= at(30)), "{request:?}");
+    reflector.step(due, Input::Probed(probe, Some("12".into()), due));
+    apply_event(&mut reflector, at(31), watch, "11");
+    assert_eq!(age(&reflector, at(31)), SECOND * 31, "the watch has not reached the version of the probe");
+    apply_event(&mut reflector, at(32), watch, "12");
+    assert_eq!(age(&reflector, at(32)), at(32).since(due), "the proof is as old as the probe");
+    apply_event(&mut reflector, at(33), watch, "13");
+    assert_eq!(age(&reflector, at(33)), Duration::ZERO, "events are proofs again");
+}
+
+#[test]
+fn freeze_longer_than_two_periods_is_stale() {
+    let (mut reflector, watch) = watching();
+    reflector.step(at(3600), Input::Frozen);
+    apply_event(&mut reflector, at(3600), watch, "10");
+    assert_eq!(reflector.evidence().at(at(3600)).name(), "stale");
+}
+
+/// The freeze has extended the short watch, so its duration proves nothing.
+#[test]
+fn freeze_cancels_short_watch() {
+    let (mut reflector, watch) = watching();
+    let (probe, _) = sent(&reflector.step(at(1), Input::SeekProof));
+    let (short_watch, request) = sent(&reflector.step(at(1), Input::Probed(probe, Some("12".into()), at(1))));
+    assert!(matches!(request, Request::ShortWatch { .. }), "{request:?}");
+    reflector.step(at(1), Input::Opened(short_watch));
+    let outputs = reflector.step(at(5), Input::Frozen);
+    assert_eq!(outputs, [Output::Cancel(short_watch)]);
+    reflector.step(at(5), Input::Ended(short_watch));
+    assert_eq!(age(&reflector, at(5)), SECOND * 5);
+    let due = reflector.wake_at().expect("another probe");
+    assert!(due <= at(6), "{due}");
+    let (_, request) = sent(&reflector.step(due, Input::Tick));
+    assert!(matches!(request, Request::Probe { .. }), "{request:?}");
+    // A stream that is reopened in the meantime is in doubt.
+    let (watch, _) = sent(&reflector.step(due, Input::Ended(watch)));
+    reflector.step(due, Input::Opened(watch));
+    let state = reflector.evidence().at(due).to_string();
+    assert!(state.starts_with("resuming") && state.contains("did not run"), "{state}");
 }
 
 #[test]

@@ -14,6 +14,7 @@ use super::auth::Authorizer;
 use super::client_defaults::{self, ClientDefaults};
 use super::config_reloader::{ConfigReloader, ConfigState, Loader};
 use super::expiring_flags::ExpiringFlags;
+use super::freeze_detector::FreezeDetector;
 use super::kubeconfig::KubeconfigFiles;
 use super::layers::{Layers, RequestService};
 use super::normal::normalize;
@@ -347,6 +348,7 @@ impl ConnectionBuilder {
             warnings,
             client_defaults,
             probes: crate::probes::ProbeBoard::default(),
+            freeze_detector: FreezeDetector::default(),
             paged_resources: ExpiringFlags::default(),
             json_resources: ExpiringFlags::default(),
             full_list_resources: ExpiringFlags::default(),

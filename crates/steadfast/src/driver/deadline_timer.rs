@@ -40,6 +40,14 @@ impl DeadlineTimer {
         }
     }
 
+    /// Drops the current sleep after a freeze. The clock of a sleep may stop while the machine is suspended, so the
+    /// sleep would end late.
+    pub(super) fn restart(&mut self) {
+        if !self.was_late {
+            self.scheduled = None;
+        }
+    }
+
     fn reset(&mut self, due: Instant) {
         self.scheduled = Some((due, self.environment.sleep_until(due)));
     }

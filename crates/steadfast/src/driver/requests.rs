@@ -96,6 +96,11 @@ impl Requests {
         self.responses.poll_next(context)
     }
 
+    /// Returns true if the request has neither ended nor been cancelled.
+    pub(super) fn is_in_flight(&self, id: RequestId) -> bool {
+        self.by_id.contains_key(&id)
+    }
+
     /// Cancels a request.
     pub(super) fn cancel(&mut self, id: RequestId) {
         // Dropping the response resets its HTTP/2 stream, so that the server stops sending.

@@ -77,6 +77,13 @@ async fn late_timer_reads_stream_before_closing() -> Result<(), TestError> {
     let factory = InformerFactory::new(&connection);
     let informer = start_fresh(builder_with_form(&factory, Scope::all()), None).await?;
     let notes = record_diagnostics(&informer);
+    let fresh_ages: Arc<Mutex<Vec<Duration>>> = Arc::default();
+    let (recorded_ages, observed) = (fresh_ages.clone(), informer.clone());
+    informer.on_event(move |_| {
+        if let Freshness::Fresh { age, .. } = observed.freshness() {
+            recorded_ages.lock().push(age);
+        }
+    })?;
     let (dials_before, watches_before) =
         (steadfast::unstable::dial_count(&connection), server.request_counts().watches);
     for sleep in [10, 70, 600, 100_000] {
@@ -86,6 +93,10 @@ async fn late_timer_reads_stream_before_closing() -> Result<(), TestError> {
         until(PERIOD + REACTION_TIME, || is_cached(&informer, &format!("after-{sleep}"))).await?;
         tokio::time::sleep(Duration::from_secs(20)).await;
         assert!(informer.freshness().is_fresh(), "after {sleep} s: {}", informer.freshness());
+        // The event is as old as the suspend, so it proves nothing about the time of the wake-up.
+        let fresh_ages = std::mem::take(&mut *fresh_ages.lock());
+        let is_honest = fresh_ages.iter().all(|age| *age >= Duration::from_secs(sleep));
+        assert!(is_honest, "at the event from before {sleep} s: {fresh_ages:?}");
     }
     let doubt_count = note_count(&notes, |note| {
         matches!(note, Diagnostic::Suspect { .. } | Diagnostic::Failed { .. } | Diagnostic::Relisting { .. })
