@@ -270,6 +270,10 @@ impl Reflector {
         }
         // If this full list fails, the next list must be full as well.
         plan.delta_until = None;
+        // Without bookmarks, probes rarely lead to a proof, so the list itself must be one.
+        if self.cache.bookmark_interval.is_without_bookmarks() {
+            plan.from = ListFrom::Consistent;
+        }
         let is_streamed =
             matches!(plan.form, ListForm::StreamedIfSupported) && self.cache.streamed_lists.should_be_streamed(now);
         let new_epoch = plan.new_epoch;
@@ -398,11 +402,8 @@ impl Reflector {
         self.unidentified.list_complete(now, self.cache.settings.period);
         self.cache.evidence.needs_list = !self.unidentified.is_resolved();
         self.cache.list_complete(now, version);
-        // A consistent read is a proof. A list from the server's cache is a proof only if it is newer than our cache.
-        // Both kinds of list prove the state at the time of the request. The duration of the transfer has no influence.
         if is_newer || plan.from == ListFrom::Consistent {
-            let is_late = inject!(self.cache.faults(), LateList);
-            self.record_proof(now, if is_late { now } else { self.list_requested });
+            self.record_list(now, plan.from == ListFrom::Consistent);
         }
         true
     }

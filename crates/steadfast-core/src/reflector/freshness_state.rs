@@ -49,6 +49,21 @@ impl Reflector {
         }
     }
 
+    /// Records a complete list that is consistent (`is_consistent`), or newer than the cache was. If the list is a proof,
+    /// it proves the state at the time of its request. The duration of the transfer has no influence.
+    pub(super) fn record_list(&mut self, now: Instant, is_consistent: bool) {
+        let is_late = inject!(self.cache.faults(), LateList);
+        let requested = if is_late { now } else { self.list_requested };
+        // A consistent read is a proof. Any other list comes from the watch cache of the responding server. That server
+        // may lag although its list is newer than our cache, so the conditions are those for a record after a break.
+        let proven_at =
+            if is_consistent { Some(requested) } else { self.probe.proof_after_break(requested, &self.cache) };
+        match proven_at {
+            Some(proven_at) => self.record_proof(now, proven_at),
+            None => self.record_progress(now),
+        }
+    }
+
     /// Records that the server works: it has delivered a change, or a proof. Resets the backoff for failures (R6).
     #[inline]
     fn record_progress(&mut self, now: Instant) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use steadfast_core::record::{Bookmark, Identity, ListMeta, RecordKind, Status};
 use steadfast_core::reflector::{
-    Failure, Input, Output, Record, RecordAction, Reflector, ReflectorSettings, Request, RequestId,
+    Failure, Input, ListFrom, Output, Record, RecordAction, Reflector, ReflectorSettings, Request, RequestId,
 };
 use steadfast_core::{Freshness, Instant, ObjectKey, ResourceVersion};
 
@@ -101,18 +101,50 @@ fn initial_events_prove_time_of_request() {
     assert_eq!(age(&reflector, at(21)), Duration::ZERO, "a later record of the stream proves its arrival time");
 }
 
-#[test]
-fn newer_list_proves_time_of_request() {
-    let (mut reflector, watch) = watching();
+/// Lets `watch` expire at second 30, and requests a list that is not older than the cache. Returns the list and the time
+/// of its request.
+fn relist(reflector: &mut Reflector, watch: RequestId) -> (RequestId, Instant) {
     let expired = Status { code: 410, reason: "Expired".into(), ..Status::default() };
     reflector.record(at(30), watch, Record::Error(&expired));
     let due = reflector.wake_at().expect("a list");
     reflector.step(due, Input::Tick);
     let (list, request) = sent(&reflector.step(due, Input::TransferGranted));
-    assert!(matches!(request, Request::StreamedList { .. }), "{request:?}");
-    reflector.step(at(40), Input::Opened(list));
-    reflector.record(at(50), list, Record::Bookmark(&end_of_initial_events("12")));
-    assert_eq!(age(&reflector, at(50)), at(50).since(due), "the initial events prove the time of the request");
+    assert!(matches!(request, Request::StreamedList { from: ListFrom::NotOlderThan(_), .. }), "{request:?}");
+    reflector.step(at(31), Input::Opened(list));
+    (list, due)
+}
+
+/// A replica that lags may send a newer list that lacks changes from before the request.
+#[test]
+fn newer_list_after_break_is_no_proof() {
+    let (mut reflector, watch) = watching();
+    let (list, _) = relist(&mut reflector, watch);
+    reflector.record(at(33), list, Record::Bookmark(&end_of_initial_events("12")));
+    let state = reflector.evidence().at(at(33));
+    let last_proof_age = state.doubt().and_then(|doubt| doubt.age);
+    assert_eq!((state.name(), last_proof_age), ("resuming", Some(SECOND * 33)), "{state}");
+    apply_event(&mut reflector, at(33), list, "13");
+    assert_eq!(reflector.evidence().at(at(33)).name(), "resuming", "the replica may still lag");
+    let due = reflector.wake_at().expect("a probe");
+    assert!(due <= at(34), "{due}");
+    let (probe, request) = sent(&reflector.step(due, Input::Tick));
+    assert!(matches!(request, Request::Probe { .. }), "{request:?}");
+    reflector.step(due, Input::Probed(probe, Some("14".into()), due));
+    assert_eq!(reflector.evidence().at(due).name(), "resuming", "the cache lacks changes up to version 14");
+    apply_event(&mut reflector, at(35), list, "14");
+    assert_eq!(age(&reflector, at(35)), at(35).since(due), "the proof is as old as the probe");
+}
+
+/// A server that rejects probes permits no check, so its lists are proofs like its events.
+#[test]
+fn newer_list_without_probes_proves_time_of_request() {
+    let (mut reflector, watch) = watching();
+    let (probe, _) = sent(&reflector.step(at(1), Input::SeekProof));
+    let denied = Status { code: 403, reason: "Forbidden".into(), ..Status::default() };
+    reflector.step(at(1), Input::Failed(probe, Failure::from_status(&denied, None)));
+    let (list, requested) = relist(&mut reflector, watch);
+    reflector.record(at(33), list, Record::Bookmark(&end_of_initial_events("12")));
+    assert_eq!(age(&reflector, at(33)), at(33).since(requested));
 }
 
 /// Applies an event of the watch at `version`.
