@@ -13,6 +13,7 @@
 //! | `dead_peer_probe` | detection of a vanished peer that may read slowly, by a new connection to its address |
 //! | `liveness_probes` | requests that detect an unresponsive server behind a proxy that responds to pings |
 //! | `upgrade` | dedicated connection of an upgraded request: `exec`, `attach`, `port-forward` |
+//! | `deadline` | deadlines that leave time to read received data after a freeze of the process |
 //! | `dispatch` | one request from deadlines to response, with a safe retry on another connection |
 //! | `response_kind` | properties of a response, from the path and query of its request |
 //! | `body` | response body: a clean end, or an error with the cause of the interruption |
@@ -34,6 +35,7 @@ mod connection_runtime;
 mod connection_task;
 mod connector;
 mod dead_peer_probe;
+mod deadline;
 mod dispatch;
 mod end;
 mod error;

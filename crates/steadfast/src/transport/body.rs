@@ -16,6 +16,7 @@ use steadfast_core::Instant;
 use super::cause;
 use super::connection::TransportConnection;
 use super::connection_event::{ConnectionEvent, changes};
+use super::deadline::MAX_TIMER_DELAY;
 use super::end::End;
 use super::error::TransportError;
 use super::http1_slot::Http1Slot;
@@ -257,7 +258,13 @@ impl StallTimer {
             let now = environment.now();
             let waited = now.since(*self.pending_since.get_or_insert(now));
             let Some(rest) = limit.checked_sub(waited).filter(|rest| !rest.is_zero()) else {
-                return Poll::Ready(waited);
+                if waited.saturating_sub(limit) <= MAX_TIMER_DELAY {
+                    return Poll::Ready(waited);
+                }
+                // The process was frozen, and data that arrived in that time was not read yet.
+                self.pending_since = Some(now - limit.saturating_sub(MAX_TIMER_DELAY));
+                self.timer = None;
+                continue;
             };
             // One timer serves many reads. It is reset only if it fires too early for the current read.
             let timer = self.timer.get_or_insert_with(|| environment.sleep_until(now + rest));

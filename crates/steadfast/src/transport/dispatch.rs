@@ -1,5 +1,6 @@
 //! Dispatch of one request, from its deadlines to the response head.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -21,7 +22,7 @@ use super::purpose::{Purpose, Role};
 use super::response_kind::ResponseKind;
 use super::settings::{CarryingConnection, Deadlines, Placement, Reader};
 use super::state::ConnectionState;
-use super::{http1, http2, upgrade};
+use super::{deadline, http1, http2, upgrade};
 use crate::metrics::pool_counters::verb;
 
 /// Maximum number of attempts on different connections for a request that no server has processed.
@@ -98,7 +99,7 @@ impl Pool {
         let environment = &self.inner.environment;
         let started_at = environment.now();
         // One deadline for all attempts, including the wait for a connection with a free stream.
-        let mut deadline = environment.sleep_until(started_at + limit);
+        let mut deadline = pin!(deadline::reached(environment, started_at + limit));
         let is_safe_method = is_safe(request.method());
         let carrier = request.extensions().get::<CarryingConnection>().copied();
         let responsiveness_watch = request.extensions().get::<ResponsivenessWatch>().cloned();

@@ -7,6 +7,7 @@ use h2::{Ping, PingPong};
 use steadfast_core::fault_injection::inject;
 
 use super::connection::TransportConnection;
+use super::deadline::MAX_TIMER_DELAY;
 use super::settings::Settings;
 use super::state::Signal;
 use super::stream_slot::PoolHandle;
@@ -14,9 +15,6 @@ use crate::environment::SharedEnvironment;
 
 /// Ping interval of a busy connection, to verify that it also carries data to the server.
 const BUSY_PING_INTERVAL: Duration = Duration::from_secs(30);
-
-/// Delay of a timer that indicates a suspended process instead of a dead peer.
-const MAX_TIMER_DELAY: Duration = Duration::from_secs(1);
 
 /// Factor of the ping timeout while other data arrives.
 const BUSY_TIMEOUT_FACTOR: u32 = 4;

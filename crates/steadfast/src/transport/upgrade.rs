@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -30,7 +30,7 @@ use super::failure::Failure;
 use super::pool::Pool;
 use super::socket::Stream;
 use super::stream_slot::{PoolHandle, StreamSlot};
-use super::{cause, http1};
+use super::{cause, deadline, http1};
 
 /// Values that live as long as the upgraded stream, set as a request extension.
 #[derive(Clone)]
@@ -64,7 +64,7 @@ impl Pool {
         limit: Duration,
     ) -> Result<Response<ResponseBody>, TransportError> {
         let environment = &self.inner.environment;
-        let mut deadline = environment.sleep_until(environment.now() + limit);
+        let mut deadline = pin!(deadline::reached(environment, environment.now() + limit));
         let kept_values = request.extensions_mut().remove();
         let resources = Arc::new(OnceLock::new());
         let (opened, opening) = oneshot::channel();

@@ -1,8 +1,10 @@
 //! Deadlines of requests and bodies.
 
 use std::future::pending;
+use std::pin::pin;
 use std::time::Duration;
 
+use futures::FutureExt;
 use steadfast::transport::{Deadlines, Settings, TransportError};
 use tokio::time::Instant;
 
@@ -52,6 +54,20 @@ async fn stalled_body_times_out_if_requested() {
     tokio::time::timeout(Duration::from_secs(55), next_chunk(&mut patient))
         .await
         .expect_err("a silent watch without a deadline stays open");
+}
+
+/// A frozen process reads the responses that arrived in the meantime before it reports timeouts.
+#[tokio::test(start_paused = true)]
+async fn response_during_freeze_is_no_timeout() {
+    let server = in_memory_server().await;
+    let connection = connect_over_pipes(&server, http2_settings(), &Sockets::default()).await;
+    body_text(&connection, get_request(PODS)).await.expect("a response");
+    server.faults().delay(Duration::from_secs(1));
+    let mut response = pin!(body_text(&connection, get_request(PODS)));
+    tokio::time::timeout(Duration::from_millis(500), response.as_mut()).await.expect_err("the response is delayed");
+    // The clock advances beyond the deadline of the request, and no task of this runtime runs.
+    assert!(tokio::time::advance(Duration::from_secs(40)).now_or_never().is_none());
+    response.await.expect("the response arrived during the freeze");
 }
 
 #[tokio::test(start_paused = true)]
