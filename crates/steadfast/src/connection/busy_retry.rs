@@ -24,7 +24,8 @@ const RETRY_BACKOFF: BackoffSettings = BackoffSettings {
 
 /// Sends `request`, and retries while the server is too busy.
 ///
-/// A write is not retried after `504`: the server timed out while waiting, and the write may have succeeded.
+/// A write is not retried after `504`: the server timed out while waiting, and the write may have succeeded. A write
+/// below a subresource `proxy` is never retried: its response may come from the proxied server, after it has acted.
 /// `on_retry` receives the status of each response before a retry.
 pub(super) async fn send(
     connection: &Connection,
@@ -32,6 +33,7 @@ pub(super) async fn send(
     mut on_retry: impl FnMut(StatusCode),
 ) -> Result<Response<ResponseBody>, SendError> {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let is_proxied_write = !is_read && transport::is_proxied(request.uri().path());
     let (environment, client_defaults) = (connection.environment(), connection.inner.client_defaults);
     let mut random = Random::new(environment.random());
     let mut backoff = Backoff::new(RETRY_BACKOFF);
@@ -41,7 +43,7 @@ pub(super) async fn send(
         let response = connection.send(next).await?;
         let busy = match response.status() {
             // API Priority and Fairness rejects with 429 before the request is executed.
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => true,
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => !is_proxied_write,
             StatusCode::GATEWAY_TIMEOUT => is_read,
             _ => false,
         };

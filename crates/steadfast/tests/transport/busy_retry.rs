@@ -103,6 +103,20 @@ async fn possibly_executed_write_is_not_retried() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn proxied_write_is_not_retried() {
+    let server = in_memory_server().await;
+    let connection = connection(&server, |_| {}).await;
+    for code in [429, 503] {
+        server.faults().respond(RequestRule::any().times(1), InjectedResponse::code(code));
+        let request = http::Request::post("/api/v1/namespaces/default/services/shop/proxy/orders").body(b"{}".to_vec());
+        let request = request.expect("a request");
+        let error = connection.client().request_text(request).await.expect_err("the backend may have acted");
+        assert_eq!(status_code(error), code);
+    }
+    assert_eq!(server.requests().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn configured_read_timeout_applies_to_clients() {
     let server = in_memory_server().await;
     let connection = connection(&server, |config| config.read_timeout = Some(Duration::from_secs(50))).await;
