@@ -196,6 +196,7 @@ pub(crate) fn plan<V: EntryValue>(
     }
 
     builder.skip_uncertain(&mut service_ends, &origins, record);
+    builder.skip_awaiting(&mut service_ends, &values, &origins, record);
     for (name, _) in found.own.iter().filter(|(_, current)| current.serves()) {
         group_flow(&mut flows, origins.get(name).or_else(|| record.origin(name))).serving += 1;
     }
@@ -282,7 +283,12 @@ fn replace_in_place<V: EntryValue>(
 
 /// Returns the flow of the group of `origin`.
 fn group_flow<'a>(flows: &'a mut BTreeMap<String, Flow>, origin: Option<&Arc<Origin>>) -> &'a mut Flow {
-    flows.entry(origin.map(|origin| origin.group.clone()).unwrap_or_default()).or_default()
+    flows.entry(group_name(origin).to_owned()).or_default()
+}
+
+/// Returns the group of `origin`. An entry without an origin belongs to the group with the empty name.
+fn group_name(origin: Option<&Arc<Origin>>) -> &str {
+    origin.map_or("", |origin| &origin.group)
 }
 
 /// Intermediate state of a plan.
@@ -301,9 +307,12 @@ impl<V: EntryValue> PlanBuilder<'_, V> {
         self.skipped.extend(invalid.iter().map(|(name, text)| (name.clone(), reason(text))));
     }
 
-    /// Returns the entries that are skipped because of doubt, or because the mark is not claimed yet.
+    /// Returns the entries that are skipped because of doubt, because a replacement is held back, or because the mark is
+    /// not claimed yet.
     fn uncertain_names(&self) -> BTreeSet<String> {
-        let is_uncertain = |reason: &SkipReason| matches!(reason, SkipReason::Doubt | SkipReason::OtherProcess);
+        let is_uncertain = |reason: &SkipReason| {
+            matches!(reason, SkipReason::Doubt | SkipReason::AwaitsReplacement | SkipReason::OtherProcess)
+        };
         let uncertain = self.skipped.iter().filter(|(_, reason)| is_uncertain(reason));
         uncertain.map(|(name, _)| name.clone()).collect()
     }
@@ -365,6 +374,31 @@ impl<V: EntryValue> PlanBuilder<'_, V> {
                 self.skipped.insert(name.clone(), SkipReason::Doubt);
             }
             doubt.is_none()
+        });
+    }
+
+    /// Keeps entries in service whose group has a new entry that is held back. The new entry may be the replacement, for
+    /// example after an object moved to another cluster of the group.
+    fn skip_awaiting(
+        &mut self,
+        service_ends: &mut BTreeMap<String, Step<V>>,
+        values: &BTreeMap<String, V>,
+        origins: &BTreeMap<String, Arc<Origin>>,
+        record: &MirrorRecord,
+    ) {
+        // A desired entry that is out of service and skipped because of doubt is held back.
+        let is_held_back = |(name, value): &(&String, &V)| {
+            let is_serving = self.found.own.get(*name).is_some_and(EntryValue::serves);
+            value.serves() && !is_serving && self.skipped.get(*name) == Some(&SkipReason::Doubt)
+        };
+        let held_back = values.iter().filter(is_held_back);
+        let held_back_groups: BTreeSet<&str> = held_back.map(|(name, _)| group_name(origins.get(name))).collect();
+        service_ends.retain(|name, _| {
+            let must_wait = held_back_groups.contains(group_name(origins.get(name).or_else(|| record.origin(name))));
+            if must_wait {
+                self.skipped.insert(name.clone(), SkipReason::AwaitsReplacement);
+            }
+            !must_wait
         });
     }
 

@@ -449,3 +449,28 @@ fn held_back_claim_keeps_its_entry() {
     mirror.reconcile(&desired, &settings);
     assert_eq!(mirror.found.own["k"], value(3));
 }
+
+#[test]
+fn removal_waits_for_held_back_replacement() {
+    let (mut mirror, settings) = (SimulatedMirror::new(), plan_settings(1.0 / 3.0, true));
+    // The group spans both clusters, and its only object moves from one to the other.
+    let entry_of = |cluster: &str, name: &str| {
+        let object = ObjectId { cluster: cluster.to_owned(), name: name.to_owned(), ..ObjectId::default() };
+        let origin = Arc::new(Origin { group: "g".to_owned(), object, uid: String::new() });
+        let mut desired = DesiredState::new([(name.to_owned(), Backend { location: 0, weight: 1 })].into());
+        desired.origins.insert(name.to_owned(), origin);
+        desired.uncertain_origins.sources = ["east", "west"].map(str::to_owned).into();
+        desired
+    };
+    mirror.reconcile(&entry_of("east", "old"), &settings);
+    let mut moved = entry_of("west", "new");
+    moved.uncertain_origins.clusters.insert("west".to_owned(), "held back".into());
+    moved.uncertain_origins.held_back.insert("west".to_owned());
+    let plan = mirror.reconcile(&moved, &settings);
+    assert_eq!((steps(&plan), plan.skipped.get("old")), (Vec::new(), Some(&SkipReason::AwaitsReplacement)));
+    for _ in 0..3 {
+        mirror.reconcile(&entry_of("west", "new"), &settings);
+        assert!(mirror.found.own.values().any(Backend::serves));
+    }
+    assert_eq!(mirror.found.own.keys().collect::<Vec<_>>(), ["new"]);
+}
