@@ -39,16 +39,23 @@ pub(super) fn collect<'a>(
     for ObjectEntries { object, entries } in object_entries {
         match entries {
             Ok(claims) => {
-                let size = claims.first().map(|claim| sizes.entry(&claim.origin.group).or_default());
-                if let Some(size) = size {
-                    *size += claims.len();
-                    // All entries of the object become unknown instead of being truncated. With a partial set, the
-                    // mirror would remove the missing entries.
-                    if *size > MAX_GROUP_ENTRIES {
-                        let reason = format!("its group has more than {MAX_GROUP_ENTRIES} entries");
-                        collected_entries.uncertain_origins.objects.insert(object.clone(), reason.into());
-                        continue;
-                    }
+                // The entries of one object can belong to several groups.
+                let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+                for claim in claims {
+                    *counts.entry(&claim.origin.group).or_default() += 1;
+                }
+                let exceeds_limit = |(group, count): &(&&str, &usize)| {
+                    sizes.get(**group).copied().unwrap_or_default() + **count > MAX_GROUP_ENTRIES
+                };
+                // All entries of the object become unknown instead of being truncated. With a partial set, the mirror
+                // would remove the missing entries. Unknown entries take no space of their groups.
+                if let Some((group, _)) = counts.iter().find(exceeds_limit) {
+                    let reason = format!("its group {group:?} has more than {MAX_GROUP_ENTRIES} entries");
+                    collected_entries.uncertain_origins.objects.insert(object.clone(), reason.into());
+                    continue;
+                }
+                for (group, count) in counts {
+                    *sizes.entry(group).or_default() += count;
                 }
                 collected_entries.claims.extend(claims.iter().cloned());
             }
@@ -118,6 +125,34 @@ mod tests {
         assert_eq!(collected_entries.uncertain_origins.clusters, [("d".to_owned(), "stale".into())].into());
         assert_eq!(collected_entries.uncertain_origins.sources.len(), 2);
         assert!(collect([].iter(), &BTreeMap::new(), Vec::new()).doubt.is_some());
+    }
+
+    /// An object with this number of entries in each group.
+    fn object_in_groups(name: &str, groups: &[(&str, usize)]) -> ObjectEntries {
+        let claims = groups.iter().flat_map(|(group, count)| {
+            let claim = entries_of_object(name, group, 1).entries.expect("an entry").remove(0);
+            vec![claim; *count]
+        });
+        ObjectEntries { object: object(name), entries: Ok(claims.collect()) }
+    }
+
+    #[test]
+    fn group_limit_counts_entries_of_each_group() {
+        // The first entry of the object is of the other group.
+        let mixed = object_in_groups("a", &[("small", 1), ("large", MAX_GROUP_ENTRIES)]);
+        let all = [mixed, entries_of_object("b", "large", 1), entries_of_object("c", "small", 1)];
+        let collected_entries = collect(all.iter(), &certain_clusters(), Vec::new());
+        assert_eq!(collected_entries.uncertain_origins.objects.keys().collect::<Vec<_>>(), [&object("b")]);
+        assert_eq!(collected_entries.claims.len(), MAX_GROUP_ENTRIES + 2);
+    }
+
+    #[test]
+    fn oversized_object_takes_no_space_of_groups() {
+        let oversized = object_in_groups("a", &[("small", MAX_GROUP_ENTRIES), ("large", MAX_GROUP_ENTRIES + 1)]);
+        let all = [oversized, entries_of_object("b", "large", 1), entries_of_object("c", "small", 1)];
+        let collected_entries = collect(all.iter(), &certain_clusters(), Vec::new());
+        assert_eq!(collected_entries.uncertain_origins.objects.keys().collect::<Vec<_>>(), [&object("a")]);
+        assert_eq!(collected_entries.claims.iter().map(|claim| &*claim.entry.key).collect::<Vec<_>>(), ["b", "c"]);
     }
 
     #[test]
