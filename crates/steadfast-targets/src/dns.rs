@@ -87,6 +87,8 @@ struct State {
     /// Strings of the record with the leader's term, which each update requires. `None` without replicas, or if the key
     /// may not write the record.
     term: Option<Vec<Vec<u8>>>,
+    /// Last renewal of the record by this process: the term, and the time in seconds since 1970.
+    term_renewal: Option<(u64, u64)>,
 }
 
 impl Zone {

@@ -31,11 +31,12 @@ impl Zone {
         let query = ZoneQuery::Records(&wire, Rtype::TXT);
         let (records, _) = self.query(query).await?.records();
         if let Some((recorded_instance, renewed)) = records.iter().find_map(read_owner) {
-            let age = now.saturating_sub(renewed);
+            // A time far in the future comes from a wrong clock. Such a record would never expire.
+            let age = now.abs_diff(renewed);
             if recorded_instance != instance && age < OWNER_EXPIRES_SECS {
                 return Ok(ClaimResult::Other { instance: recorded_instance.escape_debug().to_string(), renewed });
             }
-            if recorded_instance == instance && now.abs_diff(renewed) < OWNER_RENEW_SECS {
+            if recorded_instance == instance && age < OWNER_RENEW_SECS {
                 return Ok(ClaimResult::Ours);
             }
         }

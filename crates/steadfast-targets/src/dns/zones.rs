@@ -221,14 +221,9 @@ impl Target for Zones {
 
     /// Records the term in all zones. A failure in one zone does not affect the other zones.
     async fn record_term(&self, term: u64, now: u64) -> Result<bool, DnsError> {
-        let mut is_newest_term = Ok(true);
-        for zone in &self.zones {
-            match zone.record_term(term, now).await {
-                Ok(is_newest) => is_newest_term = is_newest_term.map(|is_newest_term| is_newest_term && is_newest),
-                Err(error) => is_newest_term = is_newest_term.and(Err(error)),
-            }
-        }
-        is_newest_term
+        // Concurrently: all zones share one deadline of the mirror.
+        let results = join_zones(self.zones.len(), |index| self.zones[index].record_term(term, now)).await;
+        results.into_iter().try_fold(true, |is_newest, result| result.map(|is_newest_here| is_newest && is_newest_here))
     }
 }
 

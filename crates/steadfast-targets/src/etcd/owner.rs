@@ -34,7 +34,7 @@ impl<R: EtcdClient> Etcd<R> {
                 // etcd deletes an expired record together with its lease. The recorded time matters only if the record
                 // has no lease.
                 Some(record) if record.instance != instance => {
-                    let is_expired = record.lease == 0 && now.saturating_sub(record.renewed) >= OWNER_EXPIRES_SECS;
+                    let is_expired = record.lease == 0 && now.abs_diff(record.renewed) >= OWNER_EXPIRES_SECS;
                     if !is_expired {
                         let instance = record.instance.escape_debug().to_string();
                         return Ok(ClaimResult::Other { instance, renewed: record.renewed });

@@ -604,6 +604,9 @@ async fn second_process_with_mark_is_reported() -> Result {
         // The record was not renewed for five minutes.
         assert_eq!(other.claim("other", 1540).await?, ClaimResult::Ours, "{kind:?}");
         assert_eq!(one.claim("one", 1541).await?, ClaimResult::Other { instance: "other".into(), renewed: 1540 });
+        // A time far in the future comes from a wrong clock. The record expires nevertheless.
+        assert_eq!(other.claim("other", 9000).await?, ClaimResult::Ours, "{kind:?}");
+        assert_eq!(one.claim("one", 1600).await?, ClaimResult::Ours, "{kind:?}");
         assert!(one.read().await?.others.iter().all(|name| !name.contains("steadfast")), "{kind:?}");
     }
     Ok(())
@@ -629,6 +632,28 @@ async fn server_rejects_updates_of_earlier_term() -> Result {
         let found = later.read().await?;
         assert_eq!(found.own.keys().collect::<Vec<_>>(), ["a.example.org. A 10.0.0.1", "c.example.org. A 10.0.0.1"]);
         assert!(found.others.iter().all(|name| !name.contains("steadfast")), "{kind:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn renewed_term_outlives_its_expiry() -> Result {
+    for kind in DnsKind::available()? {
+        let running = RunningServer::start(kind, "renewed-term").await?;
+        let (earlier, later) = (running.target("m")?, running.target("m")?);
+        assert!(earlier.record_term(5, 1000).await?, "{kind:?}");
+        assert!(later.record_term(6, 1010).await?);
+        for now in [1100, 1300, 1500] {
+            assert!(later.record_term(6, now).await?, "{kind:?}");
+            // The renewals do not change the condition of the updates.
+            add(&later, &[&format!("a{now} 30 A 10.0.0.1")]).await?;
+        }
+        assert!(!earlier.record_term(5, 1700).await?, "{kind:?}: the later term was renewed at 1500");
+        assert!(later.read().await?.others.iter().all(|name| !name.contains("steadfast")), "{kind:?}");
+        // The later leader renews nothing any more.
+        assert!(earlier.record_term(5, 1800).await?, "{kind:?}");
+        assert!(add(&later, &["b 30 A 10.0.0.1"]).await.is_err(), "{kind:?}");
+        add(&earlier, &["c 30 A 10.0.0.1"]).await?;
     }
     Ok(())
 }
