@@ -40,19 +40,23 @@ impl<R: EtcdClient> Etcd<R> {
         // The term is set before the write, so that each following transaction requires it.
         *self.required_term.lock() = Some(term);
         for _ in 0..MAX_RECORD_ATTEMPTS {
-            self.grant_lease(lease, OWNER_EXPIRES_SECS).await?;
             let response = self.gateway.request(Retry::Allowed, "kv/range", &json!({ "key": key })).await?;
             let key_values = responses::parse_key_values(&response)
                 .map_err(|reason| self.gateway.unexpected("kv/range", &reason))?;
             let mut revision = 0;
             if let Some(record) = key_values.into_iter().next() {
                 let recorded_term: u64 = String::from_utf8_lossy(&record.value).parse().unwrap_or_default();
-                // Terms only increase. A later recorded term means that another replica leads.
-                if recorded_term >= term {
-                    return Ok(recorded_term == term);
+                // Terms only increase. A later recorded term means that another replica leads. Only that replica may
+                // renew the lease: after a restore of the API server, the later term has no replica and must expire.
+                if recorded_term > term {
+                    return Ok(false);
+                }
+                if recorded_term == term && self.keep_lease(record.lease).await? {
+                    return Ok(true);
                 }
                 revision = record.revision;
             }
+            self.grant_lease(lease, OWNER_EXPIRES_SECS).await?;
             let (value, lease) = (encode_bytes(term.to_string().as_bytes()), lease.to_string());
             let transaction = json!({
                 "compare": [{ "key": key, "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string() }],

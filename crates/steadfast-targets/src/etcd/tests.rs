@@ -121,6 +121,20 @@ async fn unresponsive_endpoint_is_skipped_for_reads() {
     assert_eq!(*requested.lock(), ["0 lease/keepalive", "1 lease/keepalive", "1 kv/range"]);
 }
 
+/// The record of the term 6.
+const TERM_RESPONSE: (&str, &str) =
+    ("kv/range", r#"{"kvs": [{"key": "YQ==", "value": "Ng==", "lease": "7", "mod_revision": "7"}]}"#);
+
+#[tokio::test]
+async fn lease_of_later_term_is_not_renewed() {
+    let (urls, requested) = start_endpoints([&[TERM_RESPONSE, KEEPALIVE_RESPONSE], &[]]).await;
+    let target = Etcd::new(&[&*urls[0]], "/p/", "m").expect("a target");
+    assert!(!target.record_term(5).await.expect("a response"), "the recorded term is later");
+    assert_eq!(*requested.lock(), ["0 kv/range"]);
+    assert!(target.record_term(6).await.expect("a response"));
+    assert_eq!(requested.lock()[1..], ["0 kv/range", "0 lease/keepalive"]);
+}
+
 #[test]
 fn owner_record_is_outside_prefix() {
     for prefix in ["/services/", "s", "steadfast-owner/", "_steadfast-owner/", "_"] {
