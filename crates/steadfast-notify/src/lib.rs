@@ -117,7 +117,7 @@ pub use redrive::{RedriveReport, redrive};
 pub use replication::{Replication, SettledVersions, subscription_name, subscription_owner};
 pub use rule_source::{ClusterInformers, LookupResource, RuleSource};
 pub use state_folder::StateFolder;
-pub use steadfast_targets::{ApprovalRequest, MirrorMemory, MirrorState, Term, TermGate, TermKeeper};
+pub use steadfast_targets::{ApprovalRequest, MirrorMemory, MirrorState, Term, TermGate, TermKeeper, UnlimitedTerm};
 pub use supervise::{Supervised, Supervisor};
 pub use watermark::forget_watermarks;
 pub use worker::SinkStats;

@@ -149,21 +149,9 @@ impl Replication {
 
 #[cfg(test)]
 mod tests {
-    use steadfast_targets::{Term, TermKeeper};
+    use steadfast_targets::{TermKeeper, UnlimitedTerm};
 
     use super::*;
-
-    struct OpenTerm;
-
-    impl Term for OpenTerm {
-        fn is_open(&self) -> bool {
-            true
-        }
-
-        fn token(&self) -> u64 {
-            1
-        }
-    }
 
     fn versions(version: u64) -> SettledVersions {
         SettledVersions::from([("a".to_owned(), version)])
@@ -179,7 +167,7 @@ mod tests {
             tokio::task::yield_now().await;
             replication.set_settled(versions(7));
             tokio::task::yield_now().await;
-            keeper.open(Arc::new(OpenTerm));
+            keeper.open(Arc::new(UnlimitedTerm(1)));
         };
         let (settled, pending, ()) = tokio::join!(settled, pending, lead);
         assert_eq!((settled, pending), (DeliveryDecision::Settled, DeliveryDecision::Deliver { is_missed: true }));
@@ -191,7 +179,7 @@ mod tests {
         let (keeper, gate) = TermKeeper::new();
         let replication = Replication::new(gate);
         replication.set_settled(versions(7));
-        keeper.open(Arc::new(OpenTerm));
+        keeper.open(Arc::new(UnlimitedTerm(1)));
         // The cache lags behind the published version, so an earlier leader may have settled the listed changes.
         replication.remove_reached(&versions(6));
         assert_eq!(replication.wait_for_decision("a", Some(7)).await, DeliveryDecision::Settled);

@@ -32,7 +32,7 @@
 //! | observe a mirror | [`MirrorStatus`], [`MirrorState`], [`SkipReason`], [`LocationConflict`], [`EntryLoss`] |
 //! | limit and approve removals | [`Limits`], [`ApprovalRequest`], [`UnknownApproval`] |
 //! | preview and simulate | [`preview()`], [`Preview`], [`DryRun`] |
-//! | write only as the leader | [`TermGate`], [`TermKeeper`], [`Term`], [`WritePermit`], [`TermEnded`] |
+//! | write only as the leader | [`TermGate`], [`TermKeeper`], [`Term`], [`UnlimitedTerm`], [`WritePermit`], [`TermEnded`], [`AwakeTime`] |
 //! | implement a target | [`Target`], [`EntryValue`], [`ActualState`], [`Step`], [`ClaimResult`] |
 //!
 //! Targets:
@@ -66,6 +66,7 @@ macro_rules! debug_as_message {
 }
 
 mod attempts;
+mod awake_time;
 mod batches;
 mod bounded_name;
 mod dry_run;
@@ -95,6 +96,7 @@ pub mod ipvs;
 pub mod nftables;
 pub mod registry;
 
+pub use awake_time::AwakeTime;
 pub use dry_run::DryRun;
 pub use entry::{ActualState, CompetingEntry, DesiredState, EntryValue, Step, Target};
 pub use guard::{ApprovalRequest, Limits, UnknownApproval};
@@ -107,4 +109,4 @@ pub use plan::SkipReason;
 pub use preview::{Preview, preview};
 pub use settings::MirrorSettings;
 pub use status::{EntryLoss, MirrorState, MirrorStatus};
-pub use term::{Term, TermEnded, TermGate, TermKeeper, WritePermit};
+pub use term::{Term, TermEnded, TermGate, TermKeeper, UnlimitedTerm, WritePermit};

@@ -13,6 +13,7 @@ use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::attempts::Attempts;
+use crate::awake_time::AwakeTime;
 use crate::entry::{ActualState, DesiredState, EntryValue, Step, Target};
 use crate::location_claims::is_claimed;
 use crate::mirror_memory::MirrorMemory;
@@ -32,11 +33,11 @@ const RESTART_MAX_DELAY: Duration = Duration::from_secs(60);
 /// Shortest time between two reads because of changes at the target.
 const MIN_CHANGE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Maximum time that the first pass of a term waits for a desired state of this term.
+/// Maximum time that the first pass of a term waits for a desired state of this term, without freezes of the process.
 const DESIRED_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Delay of a wake-up that indicates a freeze of the process, and additional time for the desired state afterwards.
-const DESIRED_GRACE: Duration = Duration::from_secs(1);
+/// Maximum pause during this wait. A freeze counts as one pause, so that a newer desired state can arrive afterwards.
+const DESIRED_MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// Reason for doubt while the desired state is of another term.
 const EARLIER_TERM: &str = "the desired state was determined before the term of this replica as the leader";
@@ -217,22 +218,18 @@ impl<T: Target> MirrorTask<T> {
             rejection: None,
             adopted_names: None,
         };
-        let (mut desired_deadline, mut is_extended) = (Instant::now() + DESIRED_TIMEOUT, false);
+        let mut awake_time = AwakeTime::start();
         loop {
             let MirrorTaskInput { desired, is_stopped, .. } = input.borrow_and_update().clone();
             if is_stopped || !permit.is_valid() {
                 return;
             }
-            // After a freeze, the deadline may have passed before a newer desired state could arrive.
-            if desired_deadline.elapsed() > DESIRED_GRACE && !is_extended {
-                desired_deadline = Instant::now() + DESIRED_GRACE;
-                is_extended = true;
-            }
+            awake_time.record(DESIRED_MAX_PAUSE);
             let next_read = match desired {
                 None => None,
                 // The earlier leader may have removed some of these entries.
-                Some(desired) if desired.term != permit.token() && Instant::now() < desired_deadline => {
-                    Some(desired_deadline)
+                Some(desired) if desired.term != permit.token() && awake_time.counted() < DESIRED_TIMEOUT => {
+                    Some(Instant::now() + DESIRED_MAX_PAUSE.min(DESIRED_TIMEOUT.saturating_sub(awake_time.counted())))
                 }
                 Some(desired) => {
                     changed.mark_unchanged();

@@ -17,6 +17,21 @@ pub trait Term: Send + Sync + 'static {
     fn token(&self) -> u64;
 }
 
+/// Term that lasts until its gate is closed, with this number. For tests, and for processes whose leadership another
+/// program controls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnlimitedTerm(pub u64);
+
+impl Term for UnlimitedTerm {
+    fn is_open(&self) -> bool {
+        true
+    }
+
+    fn token(&self) -> u64 {
+        self.0
+    }
+}
+
 /// Permission to write, which all tasks of one process share. Cheap to clone.
 ///
 /// Without replicas the gate is always open. With replicas it is open during the [terms](Term) of this process.
@@ -168,9 +183,10 @@ mod tests {
 
     use super::*;
 
-    struct TestTerm(Arc<AtomicBool>);
+    /// Term that the test ends.
+    struct EndableTerm(Arc<AtomicBool>);
 
-    impl Term for TestTerm {
+    impl Term for EndableTerm {
         fn is_open(&self) -> bool {
             self.0.load(Ordering::SeqCst)
         }
@@ -185,7 +201,7 @@ mod tests {
         let (keeper, gate) = TermKeeper::new();
         assert!(gate.permit().is_none());
         let is_open = Arc::new(AtomicBool::new(true));
-        keeper.open(Arc::new(TestTerm(is_open.clone())));
+        keeper.open(Arc::new(EndableTerm(is_open.clone())));
         let permit = gate.opened().await;
         assert_eq!(permit.token(), 7);
         assert_eq!(format!("{permit:?}"), "WritePermit { token: 7, is_valid: true }");
@@ -208,7 +224,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn closed_gate_drops_writes_in_flight() {
         let (keeper, gate) = TermKeeper::new();
-        keeper.open(Arc::new(TestTerm(Arc::new(AtomicBool::new(true)))));
+        keeper.open(Arc::new(UnlimitedTerm(7)));
         let permit = gate.opened().await;
         let write = permit.run(std::future::pending::<()>());
         let (written, ()) = tokio::join!(write, async { keeper.close() });

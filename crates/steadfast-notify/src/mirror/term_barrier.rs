@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use kube::core::DynamicObject;
 use steadfast::{Informer, Lazy};
+use steadfast_targets::AwakeTime;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use crate::earlier_writes::confirm_caches;
 use crate::lookups::LookupCaches;
@@ -21,18 +21,12 @@ use crate::lookups::LookupCaches;
 /// the confirmation.
 const MAX_HOLD: Duration = Duration::from_secs(5);
 
-/// Maximum time that counts between two passes of the mirror, in addition to their planned pause. The process may have
-/// been frozen in between.
-const MAX_COUNTED_DELAY: Duration = Duration::from_secs(1);
-
 /// Progress of one input in one term. Dropping the value stops the wait.
 pub(super) struct TermBarrier {
     term: u64,
     is_confirmed: Arc<AtomicBool>,
-    /// Time of the last pass.
-    last_pass: Instant,
-    /// Time for which the entries were held back.
-    held: Duration,
+    /// Time for which the entries were held back, without freezes of the process.
+    held: AwakeTime,
     _tasks: JoinSet<()>,
 }
 
@@ -58,7 +52,7 @@ impl TermBarrier {
                 wake.notify_one();
             }
         });
-        Self { term, is_confirmed, last_pass: Instant::now(), held: Duration::ZERO, _tasks: tasks }
+        Self { term, is_confirmed, held: AwakeTime::start(), _tasks: tasks }
     }
 
     /// Returns true if the barrier belongs to this term.
@@ -73,12 +67,11 @@ impl TermBarrier {
 
     /// Records a pass of the mirror, which follows the pass before after at most `planned_pause`.
     pub(super) fn record_pass(&mut self, planned_pause: Duration) {
-        self.held += self.last_pass.elapsed().min(planned_pause + MAX_COUNTED_DELAY);
-        self.last_pass = Instant::now();
+        self.held.record(planned_pause);
     }
 
     /// Returns true if the entries of the input must not be added or changed yet.
     pub(super) fn holds_back(&self) -> bool {
-        !self.is_confirmed() && self.held < MAX_HOLD
+        !self.is_confirmed() && self.held.counted() < MAX_HOLD
     }
 }

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use parking_lot::{Mutex, MutexGuard};
 use steadfast_targets::{
     ActualState, ClaimResult, CompetingEntry, DesiredState, EntryValue, Limits, Mirror, MirrorMemory, MirrorSettings,
-    MirrorState, MirrorStatus, Origin, SkipReason, Step, Target, Term, TermKeeper,
+    MirrorState, MirrorStatus, Origin, SkipReason, Step, Target, TermKeeper, UnlimitedTerm,
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -217,18 +217,6 @@ async fn uncertain_view_adds_but_never_removes() {
     wait_until(&mirror, |status| status.settled && status.entries == 4).await;
 }
 
-struct OpenTerm(u64);
-
-impl Term for OpenTerm {
-    fn is_open(&self) -> bool {
-        true
-    }
-
-    fn token(&self) -> u64 {
-        self.0
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn state_of_earlier_term_removes_nothing() {
     let (target, (keeper, gate)) = (FakeTarget::new(1, 0), TermKeeper::new());
@@ -238,7 +226,7 @@ async fn state_of_earlier_term_removes_nothing() {
     mirror.set_desired(desired(0..2, 1));
     target.lock().own = desired(1..3, 1).entries;
     target.lock().min_serving = 2;
-    keeper.open(Arc::new(OpenTerm(7)));
+    keeper.open(Arc::new(UnlimitedTerm(7)));
     sleep(Duration::from_secs(4)).await;
     assert_eq!(target.lock().steps, 0, "the first pass waits for a state of this term");
     // A target that was emptied must not stay empty if no such state arrives.
@@ -254,6 +242,24 @@ async fn state_of_earlier_term_removes_nothing() {
     mirror.set_desired(DesiredState { term: 7, ..desired(2..3, 1) });
     wait_until(&mirror, |status| status.settled && status.entries == 1).await;
     assert_eq!(target.lock().own, desired(2..3, 1).entries);
+}
+
+#[tokio::test(start_paused = true)]
+async fn freeze_does_not_end_wait_for_term() {
+    let (target, (keeper, gate)) = (FakeTarget::new(1, 0), TermKeeper::new());
+    let settings = MirrorSettings { gate, ..unlimited() };
+    let mirror = Mirror::start("m", target.clone(), settings, MirrorMemory::volatile());
+    mirror.set_desired(desired(0..2, 1));
+    target.lock().own = desired(1..3, 1).entries;
+    keeper.open(Arc::new(UnlimitedTerm(7)));
+    sleep(Duration::from_millis(1500)).await;
+    // The process is frozen for an hour. Afterwards, the state of the term needs some time.
+    tokio::time::advance(Duration::from_secs(3600)).await;
+    sleep(Duration::from_millis(1500)).await;
+    assert_eq!(target.lock().steps, 0, "the first pass still waits");
+    mirror.set_desired(DesiredState { term: 7, ..desired(1..3, 1) });
+    wait_until(&mirror, |status| status.settled && status.entries == 2).await;
+    assert_eq!(target.lock().steps, 0, "no entry of the earlier term was added");
 }
 
 #[tokio::test(start_paused = true)]
@@ -277,7 +283,7 @@ async fn takeover_keeps_contested_entry_with_holder() {
     let competing = CompetingEntry { name: "0".to_owned(), value: TestValue(1), origin: origin("first") };
     standby.set_desired(DesiredState { competing: vec![competing], term: 7, ..desired_by("second", 2) });
     sleep(Duration::from_secs(1)).await;
-    keeper.open(Arc::new(OpenTerm(7)));
+    keeper.open(Arc::new(UnlimitedTerm(7)));
     let status = wait_until(&standby, |status| status.settled && status.entries == 1).await;
     assert_eq!(target.lock().own, desired(0..1, 1).entries);
     let is_kept = matches!(&status.skipped["0"], SkipReason::Conflict(conflict) if conflict.holder == "first");

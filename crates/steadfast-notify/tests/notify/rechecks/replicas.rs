@@ -1,20 +1,8 @@
 //! Messages caused by time or by a lookup, across a change of the leader.
 
-use steadfast_notify::{Term, TermKeeper};
+use steadfast_notify::{TermKeeper, UnlimitedTerm};
 
 use super::*;
-
-struct OpenTerm(u64);
-
-impl Term for OpenTerm {
-    fn is_open(&self) -> bool {
-        true
-    }
-
-    fn token(&self) -> u64 {
-        self.0
-    }
-}
 
 struct Replica {
     run: EngineRun,
@@ -47,7 +35,7 @@ async fn start_leader_and_standby(name: &str, when: &str) -> (Fixture, [Folder; 
     let folders = ["leader", "standby"].map(|role| Folder::new(&format!("{name}-{role}")));
     fixture.set_service("s", 1);
     let leader = Replica::start(&fixture, &folders[0], when, &receiver).await;
-    leader.keeper.open(Arc::new(OpenTerm(1)));
+    leader.keeper.open(Arc::new(UnlimitedTerm(1)));
     let standby = Replica::start(&fixture, &folders[1], when, &receiver).await;
     sleep(Duration::from_secs(5)).await;
     fixture.set("a", 1, clock(), "s");
@@ -70,7 +58,7 @@ async fn standby_sends_no_time_messages() {
     // The new leader may only repeat messages of the last ten seconds before the settled instant. This message is
     // older.
     leader.keeper.close();
-    standby.keeper.open(Arc::new(OpenTerm(2)));
+    standby.keeper.open(Arc::new(UnlimitedTerm(2)));
     sleep(Duration::from_secs(60)).await;
     assert_eq!(receiver.messages().len(), 1, "{:?}", receiver.messages());
     leader.run.factory.shutdown();
@@ -83,7 +71,7 @@ async fn next_leader_sends_missed_instant() {
     leader.keeper.close();
     sleep(Duration::from_secs(60)).await;
     assert!(receiver.messages().is_empty(), "{:?}", receiver.messages());
-    standby.keeper.open(Arc::new(OpenTerm(2)));
+    standby.keeper.open(Arc::new(UnlimitedTerm(2)));
     sleep(Duration::from_secs(20)).await;
     let messages = receiver.wait_for_messages(1).await;
     let [message] = &messages[..] else { panic!("{messages:?}") };
@@ -102,7 +90,7 @@ async fn next_leader_waits_for_earlier_writes() {
     fixture.server.faults().freeze(true);
     let since = clock() + SignedDuration::from_secs(100);
     fixture.set("a", 1, since, "s");
-    standby.keeper.open(Arc::new(OpenTerm(2)));
+    standby.keeper.open(Arc::new(UnlimitedTerm(2)));
     sleep(Duration::from_secs(3)).await;
     real_pause().await;
     assert!(receiver.messages().is_empty(), "the cache is behind: {:?}", receiver.messages());
@@ -126,7 +114,7 @@ async fn next_leader_sends_missed_lookup_change() {
     fixture.set_service("s", 7);
     sleep(Duration::from_secs(20)).await;
     assert_eq!(receiver.messages().len(), 1);
-    standby.keeper.open(Arc::new(OpenTerm(2)));
+    standby.keeper.open(Arc::new(UnlimitedTerm(2)));
     sleep(Duration::from_secs(20)).await;
     receiver.wait_for_messages(2).await;
     assert_eq!(receiver.messages_after(1), [("a".to_owned(), json!({"value": "1", "of": "7"}))]);
@@ -137,7 +125,7 @@ async fn next_leader_sends_missed_lookup_change() {
     sleep(Duration::from_secs(20)).await;
     leader.read_progress_of(&standby);
     fixture.set_service("s", 1);
-    leader.keeper.open(Arc::new(OpenTerm(3)));
+    leader.keeper.open(Arc::new(UnlimitedTerm(3)));
     sleep(Duration::from_secs(20)).await;
     receiver.wait_for_messages(3).await;
     assert_eq!(receiver.messages_after(2), [("a".to_owned(), json!({"value": "1", "of": "1"}))]);
