@@ -26,7 +26,7 @@ use crate::replication::Replication;
 use crate::rule::{CompiledRule, RuleOutcome};
 use crate::sink::MessageSink;
 use crate::supervise::{Supervised, Supervisor};
-use crate::watermark::{SettledResult, Watermark};
+use crate::watermark::{RuleResult, Watermark};
 use crate::worker::{SinkStats, SinkWorker, delivery_settings};
 
 /// Grace period at shutdown for in-flight attempts of a sink that is down.
@@ -74,7 +74,7 @@ enum EvaluationResult {
     /// A message to send. `hash` identifies the content, if remembered.
     Message { message: Arc<Message>, hash: Option<Hash> },
     /// Nothing to send. `result` is the result to record, if there is one.
-    Nothing { result: Option<SettledResult> },
+    Nothing { result: Option<RuleResult> },
     /// The evaluation looked up an object of a resource in doubt.
     Uncertain(Arc<LookupSnapshot>),
 }
@@ -307,7 +307,7 @@ impl Engine {
         // evaluation.
         let watermark = watermark.map(|watermark| (watermark.clone(), watermark.next_number(), change.subject.clone()));
         let sent_results = watermark.as_ref().map_or_else(SentResults::default, |(watermark, ..)| SentResults {
-            is_recorded: watermark.has_results(),
+            is_recorded: watermark.records_results(),
             settled_until: watermark.settled(),
         });
         match self.evaluate_rule(&active_rule, sink, &change, sent_results).await {
@@ -321,7 +321,7 @@ impl Engine {
                             watermark.record(&subject, number, None);
                         }
                         (Some((watermark, number, subject)), Some(hash)) => {
-                            watermark.record(&subject, number, Some(SettledResult::Sent(hash)));
+                            watermark.record(&subject, number, Some(RuleResult::Sent(hash)));
                         }
                         _ => {}
                     }
@@ -458,8 +458,8 @@ impl Engine {
                 self.record_failure(&active_rule.rule.config.name, expression, change.subject.description(), reason);
                 EvaluationResult::Nothing { result: None }
             }
-            (RuleOutcome::Initial(_), _) => EvaluationResult::Nothing { result: hash.map(SettledResult::Sent) },
-            (RuleOutcome::DoesNotHold, _) => EvaluationResult::Nothing { result: Some(SettledResult::Silent) },
+            (RuleOutcome::Initial(_), _) => EvaluationResult::Nothing { result: hash.map(RuleResult::Sent) },
+            (RuleOutcome::DoesNotHold, _) => EvaluationResult::Nothing { result: Some(RuleResult::Silent) },
             (RuleOutcome::OtherEventKind, _) => EvaluationResult::Nothing { result: None },
         }
     }

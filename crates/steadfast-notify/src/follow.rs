@@ -31,7 +31,7 @@ use crate::rule::CompiledRule;
 use crate::rule_source::{ClusterInformers, RuleSource, json_with_type, subject};
 use crate::short_hash::short_hash;
 use crate::supervise::Supervised;
-use crate::watermark::{SettledResult, Watermark};
+use crate::watermark::{RuleResult, Watermark};
 use crate::worker::MAX_PENDING_MESSAGES;
 
 /// Number of pending changes that a rule without a checkpoint keeps separate. Beyond the limit, the pending changes of
@@ -201,10 +201,10 @@ fn watermark(
     let results = watermark.results().into_iter().map(|(namespace, name, uid, result)| {
         let (cluster, resource) = (source.cluster.clone(), source.resource_name());
         let hash = match result {
-            SettledResult::Sent(hash) => Some(hash),
-            SettledResult::Silent => None,
+            RuleResult::Sent(hash) => Some(hash),
+            RuleResult::Silent => None,
             // An impossible hash differs from every result, so that the present result is sent.
-            SettledResult::Pending => Some([0; 32]),
+            RuleResult::Pending => Some([0; 32]),
         };
         (EventSubject { cluster, resource, namespace, name, uid }, hash)
     });
@@ -347,20 +347,20 @@ impl HandlerContext {
         loop {
             let (rule, sink) = (&self.source.rule, &self.sink);
             // Waits until this replica leads or the leader has settled this version.
-            let is_missed = match replication.wait_for_decision(&self.subscription_name, version).await {
+            let was_watched = match replication.wait_for_decision(&self.subscription_name, version).await {
                 DeliveryDecision::Settled => {
                     if let Some(change) = self.change(&durable_event.event, is_repeated) {
                         self.engine.record_settled(rule, sink, change).await;
                     }
                     return Ok(());
                 }
-                DeliveryDecision::Deliver { is_missed } => is_missed,
+                DeliveryDecision::Deliver { was_watched } => was_watched,
             };
             let (settled_sender, settled_receiver) = oneshot::channel();
             let key = durable_event.event.object().key().to_string();
             let change = || {
                 let mut change = self.change(&durable_event.event, is_repeated)?;
-                if is_missed {
+                if was_watched {
                     // `initial` would suppress a message that the previous leader has not delivered.
                     Arc::make_mut(&mut change).is_initial = false;
                 }

@@ -17,7 +17,7 @@
 //! | deliver messages | [`Engine`], [`MessageSinks`], [`sink::MessageSink`], [`delivery_outcome::DeliveryOutcome`], [`sink_queue::SinkQueue`] |
 //! | observe deliveries | [`engine_event::EngineEvent`], [`EngineStats`], [`SinkStats`] |
 //! | repeat abandoned deliveries | [`dead_letter::DeadLetters`], [`redrive()`] |
-//! | keep external systems equal to rules | [`MirrorTask`], [`MirrorContext`], [`MirrorInput`], [`MirrorSinkStatus`], [`Approvals`] |
+//! | keep external systems equal to rules | [`SupervisedMirror`], [`MirrorContext`], [`MirrorInput`], [`MirrorSinkStatus`], [`Approvals`] |
 //! | preview a mirror | [`preview_mirrors`], [`MirrorPreview`] |
 //! | survive restarts | [`state_folder::StateFolder`], [`MirrorMemory`] |
 //! | share work among replicas | [`Replication`], [`TermGate`], [`TermKeeper`] |
@@ -109,7 +109,7 @@ pub use inspect::InspectionFindings;
 pub use lookups::{LookupSnapshot, lookup_snapshot};
 pub use mirror::{
     Approvals, DryRunCallback, MAX_LISTED, MirrorContext, MirrorFeed, MirrorInput, MirrorInputSource, MirrorPreview,
-    MirrorSinkStatus, MirrorTask, OpenedMirrors, preview_mirrors,
+    MirrorSinkStatus, OpenedMirrors, SupervisedMirror, preview_mirrors,
 };
 pub use plan::{DEFAULT_CLUSTER, Plan};
 pub use reach::reach;

@@ -18,7 +18,7 @@ mod input;
 mod manager;
 mod open;
 mod slices;
-mod task;
+mod supervised_mirror;
 mod term_barrier;
 
 pub use approvals::Approvals;
@@ -27,4 +27,4 @@ pub use feed::{MirrorFeed, MirrorInputSource};
 pub use input::MirrorInput;
 pub use manager::{DryRunCallback, MirrorContext, preview_mirrors};
 pub use open::OpenedMirrors;
-pub use task::MirrorTask;
+pub use supervised_mirror::SupervisedMirror;

@@ -64,7 +64,7 @@ pub(crate) enum DeliveryDecision {
     Deliver {
         /// True if an earlier leader watched this source. An object of the initial list is then delivered as a missed
         /// change, not as an initial state.
-        is_missed: bool,
+        was_watched: bool,
     },
 }
 
@@ -119,7 +119,7 @@ impl Replication {
     /// Waits until a leader has settled the change of `version` for `subscription`, or until this process is the leader.
     /// Without a comparable version, only this process as the leader can settle the change.
     pub(crate) async fn wait_for_decision(&self, subscription: &str, version: Option<u64>) -> DeliveryDecision {
-        let Some(shared) = &self.shared else { return DeliveryDecision::Deliver { is_missed: false } };
+        let Some(shared) = &self.shared else { return DeliveryDecision::Deliver { was_watched: false } };
         // Subscribed before the first check, so that no update is missed.
         let mut settled = shared.settled.subscribe();
         loop {
@@ -133,8 +133,8 @@ impl Replication {
             if self.gate.permit().is_some() {
                 // The subscription exists, so an earlier leader watched this source. An object of the first list that is
                 // newer than the settled version is a missed change, not an initial state.
-                let is_missed = shared.known_subscriptions.lock().contains(subscription);
-                return DeliveryDecision::Deliver { is_missed };
+                let was_watched = shared.known_subscriptions.lock().contains(subscription);
+                return DeliveryDecision::Deliver { was_watched };
             }
             tokio::select! {
                 _ = self.gate.opened() => {}
@@ -170,8 +170,11 @@ mod tests {
             keeper.open(Arc::new(UnlimitedTerm(1)));
         };
         let (settled, pending, ()) = tokio::join!(settled, pending, lead);
-        assert_eq!((settled, pending), (DeliveryDecision::Settled, DeliveryDecision::Deliver { is_missed: true }));
-        assert_eq!(replication.wait_for_decision("new", Some(1)).await, DeliveryDecision::Deliver { is_missed: false });
+        assert_eq!((settled, pending), (DeliveryDecision::Settled, DeliveryDecision::Deliver { was_watched: true }));
+        assert_eq!(
+            replication.wait_for_decision("new", Some(1)).await,
+            DeliveryDecision::Deliver { was_watched: false }
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -184,6 +187,6 @@ mod tests {
         replication.remove_reached(&versions(6));
         assert_eq!(replication.wait_for_decision("a", Some(7)).await, DeliveryDecision::Settled);
         replication.remove_reached(&versions(9));
-        assert_eq!(replication.wait_for_decision("a", Some(3)).await, DeliveryDecision::Deliver { is_missed: true });
+        assert_eq!(replication.wait_for_decision("a", Some(3)).await, DeliveryDecision::Deliver { was_watched: true });
     }
 }

@@ -57,7 +57,7 @@ struct State {
     /// Identifies the expressions of the rule.
     rule: String,
     /// True if results are recorded: the rule has lookups and comparable results.
-    has_results: bool,
+    records_results: bool,
     last_number: u64,
     is_saved: bool,
     /// True until the caller takes the results of an earlier run for a comparison.
@@ -66,9 +66,9 @@ struct State {
 
 struct RecordedResult {
     uid: String,
-    result: SettledResult,
+    result: RuleResult,
     /// Last settled result before a message became pending, with the number of the evaluation.
-    previous_result: Option<(SettledResult, u64)>,
+    previous_result: Option<(RuleResult, u64)>,
     /// Number of the evaluation. An older evaluation that is settled later is ignored.
     number: u64,
 }
@@ -76,17 +76,17 @@ struct RecordedResult {
 impl RecordedResult {
     /// Records the settled result of an older evaluation of the same object. If no message is sent for the pending
     /// result, `revert_pending` restores this older result.
-    fn record_previous_result(&mut self, subject: &EventSubject, number: u64, result: Option<SettledResult>) {
+    fn record_previous_result(&mut self, subject: &EventSubject, number: u64, result: Option<RuleResult>) {
         let is_newest = self.previous_result.is_none_or(|(_, known)| known <= number);
-        if self.result == SettledResult::Pending && self.uid == subject.uid && is_newest {
+        if self.result == RuleResult::Pending && self.uid == subject.uid && is_newest {
             self.previous_result = result.map(|result| (result, number));
         }
     }
 }
 
-/// Last settled result of a rule for an object.
+/// Last recorded result of a rule for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SettledResult {
+pub(crate) enum RuleResult {
     /// A message with this hash.
     Sent(Hash),
     /// The rule did not fire.
@@ -132,7 +132,7 @@ impl Watermark {
             record.results.clear();
         }
         let results = record.results.into_iter().filter_map(|(name, (uid, text))| {
-            let result = SettledResult::parse(&text)?;
+            let result = RuleResult::parse(&text)?;
             Some((name, RecordedResult { uid, result, previous_result: None, number: 0 }))
         });
         let (results, last_number) = (results.collect(), 1);
@@ -152,7 +152,7 @@ impl Watermark {
             state.is_saved = false;
         }
         state.rule = rule_expressions;
-        state.has_results = self.file.is_some() && rule.compares_states() && !rule.lookups().is_empty();
+        state.records_results = self.file.is_some() && rule.compares_states() && !rule.lookups().is_empty();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -217,11 +217,11 @@ impl Watermark {
     }
 
     /// Records the settled result of evaluation `number`. `None` for a deleted object.
-    pub(crate) fn record(&self, subject: &EventSubject, number: u64, result: Option<SettledResult>) {
+    pub(crate) fn record(&self, subject: &EventSubject, number: u64, result: Option<RuleResult>) {
         {
             let (mut state, key) = (self.state(), result_key(subject));
             // Only rules that compare states with lookups need recorded results.
-            if !state.has_results {
+            if !state.records_results {
                 return;
             }
             // Results can be settled out of order, so an older evaluation must not overwrite a newer result.
@@ -243,21 +243,21 @@ impl Watermark {
 
     /// Records that messages about these objects may be sent, and writes the file before sending.
     pub(crate) async fn mark_pending(self: &Arc<Self>, subjects: &[EventSubject]) {
-        if subjects.is_empty() || !self.state().has_results {
+        if subjects.is_empty() || !self.state().records_results {
             return;
         }
         for subject in subjects {
             let (mut state, uid) = (self.state(), subject.uid.clone());
             let last_settled = state.results.get(&result_key(subject)).filter(|last_settled| last_settled.uid == uid);
             let last_settled = last_settled.map(|last_settled| (last_settled.result, last_settled.number));
-            if matches!(last_settled, Some((SettledResult::Pending, _))) {
+            if matches!(last_settled, Some((RuleResult::Pending, _))) {
                 continue;
             }
             let number = state.next_number();
             // `previous_result` restores the record if nothing is sent.
             state.results.insert(
                 result_key(subject),
-                RecordedResult { uid, result: SettledResult::Pending, previous_result: last_settled, number },
+                RecordedResult { uid, result: RuleResult::Pending, previous_result: last_settled, number },
             );
             state.is_saved = false;
         }
@@ -271,8 +271,7 @@ impl Watermark {
         {
             let mut state = self.state();
             let key = result_key(subject);
-            let Some(recorded) =
-                state.results.get_mut(&key).filter(|recorded| recorded.result == SettledResult::Pending)
+            let Some(recorded) = state.results.get_mut(&key).filter(|recorded| recorded.result == RuleResult::Pending)
             else {
                 return;
             };
@@ -286,7 +285,7 @@ impl Watermark {
     }
 
     /// Returns the recorded results, with namespace, name and UID of each object.
-    pub(crate) fn results(&self) -> Vec<(String, String, String, SettledResult)> {
+    pub(crate) fn results(&self) -> Vec<(String, String, String, RuleResult)> {
         let state = self.state();
         let results = state.results.iter().filter_map(|(key, recorded)| {
             let (namespace, name) = key.split_once('/')?;
@@ -302,8 +301,8 @@ impl Watermark {
     }
 
     /// Returns true if the file records the results of objects.
-    pub(crate) fn has_results(&self) -> bool {
-        self.state().has_results
+    pub(crate) fn records_results(&self) -> bool {
+        self.state().records_results
     }
 
     /// Returns true if a result of this object is recorded.
@@ -403,7 +402,7 @@ impl UnsettledInstant {
     }
 }
 
-impl SettledResult {
+impl RuleResult {
     fn to_text(self) -> String {
         match self {
             Self::Sent(hash) => hash.iter().fold(String::new(), |mut text, byte| {
@@ -503,12 +502,12 @@ mod tests {
         let object = subject("a");
         let (first, second) = (watermark.next_number(), watermark.next_number());
         watermark.mark_pending(std::slice::from_ref(&object)).await;
-        watermark.record(&object, second, Some(SettledResult::Sent([2; 32])));
-        watermark.record(&object, first, Some(SettledResult::Sent([1; 32])));
+        watermark.record(&object, second, Some(RuleResult::Sent([2; 32])));
+        watermark.record(&object, first, Some(RuleResult::Sent([1; 32])));
         let results = || watermark.results().into_iter().map(|(.., result)| result).collect::<Vec<_>>();
-        assert_eq!(results(), [SettledResult::Pending]);
+        assert_eq!(results(), [RuleResult::Pending]);
         watermark.revert_pending(&object);
-        assert_eq!(results(), [SettledResult::Sent([2; 32])]);
+        assert_eq!(results(), [RuleResult::Sent([2; 32])]);
         std::fs::remove_dir_all(&folder).expect("the folder is removed");
     }
 
@@ -521,20 +520,19 @@ mod tests {
         let open = || for_subscription("gone/log pods");
         let watermark = open();
         watermark.advance_to(at(10));
-        let results =
-            [("a", SettledResult::Sent([7; 32])), ("b", SettledResult::Silent), ("c", SettledResult::Pending)];
+        let results = [("a", RuleResult::Sent([7; 32])), ("b", RuleResult::Silent), ("c", RuleResult::Pending)];
         for (name, result) in results {
             watermark.record(&subject(name), watermark.next_number(), Some(result));
         }
         // The older evaluation is settled last.
         let (older, newer) = (watermark.next_number(), watermark.next_number());
-        watermark.record(&subject("d"), newer, Some(SettledResult::Silent));
-        watermark.record(&subject("d"), older, Some(SettledResult::Sent([1; 32])));
+        watermark.record(&subject("d"), newer, Some(RuleResult::Silent));
+        watermark.record(&subject("d"), older, Some(RuleResult::Sent([1; 32])));
         watermark.flush();
         let restarted = open();
         assert_eq!(restarted.settled(), Some(at(10)));
         let restored: Vec<_> = restarted.results().into_iter().map(|(_, name, _, result)| (name, result)).collect();
-        let expected = results.into_iter().chain([("d", SettledResult::Silent)]);
+        let expected = results.into_iter().chain([("d", RuleResult::Silent)]);
         assert_eq!(restored, expected.map(|(name, result)| (name.to_owned(), result)).collect::<Vec<_>>());
         assert!(restarted.take_restored() && !restarted.take_restored());
         let changed = Watermark::open("gone/log pods", &other_plan.rules[0], Some(&folder));

@@ -75,7 +75,7 @@ pub(crate) struct RejectionCache {
 #[derive(Debug, Default)]
 struct Rejections {
     /// True after the target accepted a change. Before that, a rejection may concern all entries.
-    is_writable: bool,
+    has_accepted_change: bool,
     /// Reason of each rejection and the end of its period, by a text that identifies entry and value.
     entries: BTreeMap<String, (String, Instant)>,
 }
@@ -86,7 +86,7 @@ impl RejectionCache {
     }
 
     pub(crate) fn record_success(&self) {
-        self.state().is_writable = true;
+        self.state().has_accepted_change = true;
     }
 
     pub(crate) fn add(&self, entries: impl Iterator<Item = String>, reason: &dyn std::fmt::Display) {
@@ -99,7 +99,7 @@ impl RejectionCache {
     pub(crate) fn reason(&self, entry: &str) -> Option<String> {
         let state = self.state();
         let (reason, expires_at) = state.entries.get(entry)?;
-        (state.is_writable && *expires_at > Instant::now()).then(|| reason.clone())
+        (state.has_accepted_change && *expires_at > Instant::now()).then(|| reason.clone())
     }
 }
 

@@ -21,14 +21,14 @@ pub struct Limits {
     /// third.
     pub share: f64,
     /// Number of entries that may be missing in any case. Defaults to 1.
-    pub min_missing: usize,
+    pub always_allowed: usize,
     /// Window within which the highest number in service is determined. Defaults to five minutes.
     pub window: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { share: 1.0 / 3.0, min_missing: 1, window: Duration::from_secs(300) }
+        Self { share: 1.0 / 3.0, always_allowed: 1, window: Duration::from_secs(300) }
     }
 }
 
@@ -36,7 +36,7 @@ impl Limits {
     /// Returns how many of `highest` may be missing.
     #[expect(clippy::cast_sign_loss, reason = "a share below zero becomes 0")]
     fn max_missing(&self, highest: usize) -> usize {
-        ((highest as f64 * self.share) as usize).max(self.min_missing)
+        ((highest as f64 * self.share) as usize).max(self.always_allowed)
     }
 }
 
@@ -352,7 +352,7 @@ impl GroupDecision {
         let serving_after = remaining.saturating_sub(unapproved.len());
         let highest_expected = highest.counted.saturating_sub(excused.len() + approved.len());
         let missing = highest_expected.saturating_sub(serving_after);
-        let is_last = serving_after == 0 && highest.all.saturating_sub(approved.len()) > limits.min_missing;
+        let is_last = serving_after == 0 && highest.all.saturating_sub(approved.len()) > limits.always_allowed;
         // A share of 1 permits all removals; the operator has disabled the guard.
         let is_permitted = missing <= limits.max_missing(highest_expected) && !(is_last && limits.share < 1.0);
         let (granted, needs_approval) =

@@ -12,8 +12,8 @@ use steadfast_notify::config::sinks::SinkConfig;
 use steadfast_notify::engine_event::escaped;
 use steadfast_notify::state_folder::{self, StateFolder};
 use steadfast_notify::{
-    ApprovalRequest, Approvals, MirrorContext, MirrorFeed, MirrorMemory, MirrorPreview, MirrorTask, OpenedMirrors,
-    Plan, Supervisor, TermGate, preview_mirrors,
+    ApprovalRequest, Approvals, MirrorContext, MirrorFeed, MirrorMemory, MirrorPreview, OpenedMirrors, Plan,
+    SupervisedMirror, Supervisor, TermGate, preview_mirrors,
 };
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -46,7 +46,7 @@ pub(super) struct Mirrors {
 struct RunningMirror {
     sink: SinkConfig,
     fingerprint: u64,
-    task: MirrorTask,
+    task: SupervisedMirror,
 }
 
 impl Mirrors {
@@ -109,7 +109,7 @@ impl Mirrors {
             });
         }
         for (name, sink, fingerprint, feed) in to_start {
-            let task = MirrorTask::start(plan, name, feed, wait.clone(), self.context(plan), &self.supervisor);
+            let task = SupervisedMirror::start(plan, name, feed, wait.clone(), self.context(plan), &self.supervisor);
             self.tasks.insert(name.to_owned(), RunningMirror { sink, fingerprint, task });
         }
         feeds

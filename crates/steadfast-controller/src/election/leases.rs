@@ -55,7 +55,7 @@ impl Leases {
             Step::ReadHistory { after, until } => return self.read_history(after, until, on_recent_connection).await,
         };
         let info = self.request_info(step);
-        let unknown = |problem| RequestResult { result: StepResult::NoResponse, problem: Some(problem) };
+        let unknown = |problem| RequestResult { result: StepResult::Unknown, problem: Some(problem) };
         match self.requests.send::<Lease>(request, on_recent_connection).await {
             Err(problem) => unknown(info.no_response(problem)),
             Ok(Ok(lease)) => RequestResult { result: StepResult::Lease(Box::new(lease)), problem: None },
@@ -84,7 +84,7 @@ impl Leases {
             Ok(states) => RequestResult { result: StepResult::States(states), problem: None },
             Err(problem) => {
                 let problem = RequestInfo { verb: "watch", ..self.request_info(&Step::Get) }.no_response(problem);
-                RequestResult { result: StepResult::NoResponse, problem: Some(problem) }
+                RequestResult { result: StepResult::Unknown, problem: Some(problem) }
             }
         }
     }
@@ -98,7 +98,7 @@ impl Leases {
 
 /// Clears the lease errors that the response to `step` disproves.
 pub(super) fn end_lease_errors(lease_errors: &LeaseErrors, step: &Step, result: &StepResult) {
-    if *result == StepResult::NoResponse {
+    if *result == StepResult::Unknown {
         return;
     }
     lease_errors.end(verb(step), RESOURCE);

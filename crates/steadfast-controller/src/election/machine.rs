@@ -51,7 +51,7 @@ pub(super) enum StepResult {
     /// The lease has another version, or already exists.
     Conflict,
     /// No usable response. The server may have processed the request.
-    NoResponse,
+    Unknown,
 }
 
 /// One term of holding the lease.
@@ -248,7 +248,7 @@ impl ElectionMachine {
                     free_at.max(now).min(next_step_at)
                 };
             }
-            StepResult::States(_) | StepResult::Conflict | StepResult::NoResponse => {
+            StepResult::States(_) | StepResult::Conflict | StepResult::Unknown => {
                 self.record_failure(sent_at, now, jitter_fraction);
             }
         }
@@ -306,7 +306,7 @@ impl ElectionMachine {
                 let is_first_conflict = !std::mem::replace(&mut self.retried_immediately, true);
                 self.next_step_at = if is_first_conflict { now } else { now + self.retry_delay(jitter_fraction) };
             }
-            StepResult::States(_) | StepResult::NoResponse => self.record_failure(sent_at, now, jitter_fraction),
+            StepResult::States(_) | StepResult::Unknown => self.record_failure(sent_at, now, jitter_fraction),
         }
     }
 

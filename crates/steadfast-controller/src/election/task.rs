@@ -174,7 +174,7 @@ impl ElectionTask {
         } else {
             end_lease_errors(&self.state.lease_errors, step, &result);
         }
-        self.last_request_failed = result == StepResult::NoResponse;
+        self.last_request_failed = result == StepResult::Unknown;
         let jitter_fraction = self.state.environment.random() as f64 / u64::MAX as f64;
         match step {
             Step::Get => self.machine.record_read(result, sent_at, now, jitter_fraction),
@@ -342,7 +342,7 @@ pub(super) async fn send_until_stop(
         biased;
         () = wait_for_stop(stopping) => {
             let may_acquire = !is_held && matches!(step, Step::Create(_) | Step::Update(_));
-            let abandoned = RequestResult { result: StepResult::NoResponse, problem: None };
+            let abandoned = RequestResult { result: StepResult::Unknown, problem: None };
             (if may_acquire { sending.await } else { abandoned }, false)
         }
         result = &mut sending => (result, true),

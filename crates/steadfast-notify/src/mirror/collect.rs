@@ -72,7 +72,7 @@ pub(super) fn collect<'a>(
         collected_entries.doubt = Some("no rule feeds the mirror".into());
     }
     collected_entries.existence_check = Some(ExistenceCheck::new(move |origin| {
-        existence_snapshots.iter().find_map(|snapshot| snapshot.exists(origin))
+        existence_snapshots.iter().find_map(|snapshot| snapshot.is_live(origin))
     }));
     collected_entries
 }

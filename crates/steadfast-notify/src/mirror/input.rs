@@ -41,7 +41,7 @@ pub(super) struct ExistenceSnapshot {
 impl ExistenceSnapshot {
     /// Returns true if the object of `origin` exists and is not terminating. `None` for an object outside of this
     /// cache.
-    pub(super) fn exists(&self, origin: &Origin) -> Option<bool> {
+    pub(super) fn is_live(&self, origin: &Origin) -> Option<bool> {
         let ObjectId { cluster, selection, namespace, name, .. } = &origin.object;
         // Each input contains only objects of its own cluster and selection.
         if (cluster, selection) != (&self.cluster, &self.selection) {

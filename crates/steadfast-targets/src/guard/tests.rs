@@ -1,7 +1,9 @@
 use super::*;
 
-const RULES: GuardRules =
-    GuardRules { limits: Limits { share: 0.34, min_missing: 1, window: Duration::from_mins(5) }, allow_empty: false };
+const RULES: GuardRules = GuardRules {
+    limits: Limits { share: 0.34, always_allowed: 1, window: Duration::from_mins(5) },
+    allow_empty: false,
+};
 
 fn removals(range: std::ops::Range<usize>) -> BTreeMap<String, String> {
     range.map(|number| (format!("{number:03}"), "out".to_owned())).collect()

@@ -282,7 +282,7 @@ fn lost_response_keeps_taken_lease() {
     }
     let step = a.step(at(4.0), wall(4));
     server.respond(&step);
-    a.record_write(StepResult::NoResponse, at(4.0), at(6.0), 0.0);
+    a.record_write(StepResult::Unknown, at(4.0), at(6.0), 0.0);
     let mut now = 6.0;
     while !is_leader(&a, now) {
         assert!(now < 10.0);

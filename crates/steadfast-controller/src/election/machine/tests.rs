@@ -45,12 +45,12 @@ impl Server {
                 Some(kept) if kept.metadata.uid != lease.metadata.uid => StepResult::Conflict,
                 Some(_) => self.store((**lease).clone()),
             },
-            Step::ReadHistory { .. } if self.has_no_history => StepResult::NoResponse,
+            Step::ReadHistory { .. } if self.has_no_history => StepResult::Unknown,
             Step::ReadHistory { after, until } => {
                 let place = |version: &String| self.states.iter().position(|state| record::version(state) == version);
                 let states =
                     place(after).zip(place(until)).map(|(after, until)| self.states[after + 1..=until].to_vec());
-                states.map_or(StepResult::NoResponse, StepResult::States)
+                states.map_or(StepResult::Unknown, StepResult::States)
             }
         }
     }
@@ -272,7 +272,7 @@ fn lost_renewal_response_triggers_read() {
     let (mut server, mut a) = with_leader();
     let step = a.step(at(2.0), wall(2));
     server.respond(&step);
-    a.record_write(StepResult::NoResponse, at(2.0), at(7.0), 0.0);
+    a.record_write(StepResult::Unknown, at(2.0), at(7.0), 0.0);
     assert!(is_leader(&a, 9.9), "the term continues");
     assert_eq!(a.step(at(7.0), wall(7)), Step::Get);
     run(&mut a, &mut server, 7.0);
@@ -285,7 +285,7 @@ fn lost_acquisition_response_delays_term() {
     a.record_read(StepResult::Missing, at(0.0), at(0.0), 0.0);
     let step = a.step(at(0.0), wall(0));
     server.respond(&step);
-    a.record_write(StepResult::NoResponse, at(0.0), at(5.0), 0.0);
+    a.record_write(StepResult::Unknown, at(0.0), at(5.0), 0.0);
     assert!(!is_leader(&a, 5.0));
     run(&mut a, &mut server, 5.0);
     assert_eq!(a.term(at(5.0)).map(|term| term.until), Some(at(15.0)));
@@ -300,8 +300,8 @@ fn failing_leader_stops_at_deadline() {
     while now < 10.0 {
         match a.step(at(now), wall(0)) {
             Step::Wait(until) => now = until.since(at(0.0)).as_secs_f64(),
-            Step::Get => a.record_read(StepResult::NoResponse, at(now), at(now), 1.0),
-            _ => a.record_write(StepResult::NoResponse, at(now), at(now), 1.0),
+            Step::Get => a.record_read(StepResult::Unknown, at(now), at(now), 1.0),
+            _ => a.record_write(StepResult::Unknown, at(now), at(now), 1.0),
         }
         tries += 1;
         assert!(is_leader(&a, 9.9));
@@ -463,7 +463,7 @@ fn uncertain_release_reads_first() {
     let (mut server, mut a) = with_leader();
     let step = a.step(at(2.0), wall(2));
     server.respond(&step);
-    a.record_write(StepResult::NoResponse, at(2.0), at(3.0), 0.0);
+    a.record_write(StepResult::Unknown, at(2.0), at(3.0), 0.0);
     assert_eq!(a.release(at(3.0), wall(3)), Some(Step::Get), "the known version may be outdated");
     a.record_read(server.respond(&Step::Get), at(3.0), at(3.0), 0.0);
     let step = a.release(at(3.0), wall(3)).expect("ours");
@@ -479,7 +479,7 @@ fn candidates_read_at_jittered_intervals() {
         let mut b = candidate("b", 0.0);
         b.record_read(server.respond(&Step::Get), at(0.0), at(0.0), chance);
         assert_eq!(b.step(at(0.0), wall(0)), Step::Wait(at(expected)));
-        b.record_read(StepResult::NoResponse, at(expected), at(expected + 1.0), chance);
+        b.record_read(StepResult::Unknown, at(expected), at(expected + 1.0), chance);
         assert_eq!(
             b.step(at(expected + 1.0), wall(0)),
             Step::Wait(at(expected * 2.0)),

@@ -238,7 +238,7 @@ impl Member {
             end_lease_errors(&self.state.lease_errors, step, &result);
         }
         let now = self.now();
-        self.last_request_failed[0] = result == StepResult::NoResponse;
+        self.last_request_failed[0] = result == StepResult::Unknown;
         let jitter_fraction = self.state.environment.random() as f64 / u64::MAX as f64;
         if *step == Step::Get {
             self.machine.record_read(result, sent_at, now, jitter_fraction);
@@ -345,7 +345,7 @@ impl Member {
                 return true;
             }
             let (now, jitter_fraction) = (self.now(), 0.0);
-            self.last_request_failed[0] = result == StepResult::NoResponse;
+            self.last_request_failed[0] = result == StepResult::Unknown;
             match step {
                 Step::Get => self.machine.record_read(result, sent_at, now, jitter_fraction),
                 _ => self.machine.record_write(result, sent_at, now, jitter_fraction),

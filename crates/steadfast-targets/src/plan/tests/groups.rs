@@ -240,7 +240,7 @@ fn partial_scale_down_needs_no_approval() {
     source.objects.get_mut(&(0, "00".to_owned())).expect("the object exists").is_ready = false;
     assert!(mirror.reconcile(&source.desired(true), &plan_settings).approvals.is_empty());
     assert_eq!(mirror.serving("a"), 2);
-    // Removing all entries of a group at once exceeds `min_missing`, although their objects were deleted.
+    // Removing all entries of a group at once exceeds `always_allowed`, although their objects were deleted.
     source.objects.retain(|(group, _), _| *group != 0);
     let requests = mirror.reconcile(&source.desired(true), &plan_settings).approvals;
     assert_eq!((requests.len(), &*requests[0].group, requests[0].names.len()), (1, "a", 2));

@@ -45,7 +45,7 @@ impl MirrorOpener {
 }
 
 /// Running mirror of a plan. Dropping the value stops the mirror without waiting for the current step.
-pub struct MirrorTask {
+pub struct SupervisedMirror {
     name: String,
     feed: MirrorFeed,
     slot: Arc<MirrorSlot>,
@@ -79,7 +79,7 @@ impl MirrorSlot {
     }
 }
 
-impl MirrorTask {
+impl SupervisedMirror {
     /// Starts the mirror `name` of `plan` on the current runtime after all senders of `earlier_stopped` have been
     /// dropped. The mirror follows later changes of `feed`.
     ///
@@ -322,7 +322,7 @@ mod tests {
         engine_events: Arc<Mutex<Vec<EngineEvent>>>,
         desired: Arc<Mutex<Vec<String>>>,
         feed: MirrorFeed,
-        task: MirrorTask,
+        task: SupervisedMirror,
     }
 
     impl Fixture {
@@ -383,8 +383,15 @@ mod tests {
             let (feed, supervisor) = (MirrorFeed::default(), Supervisor::new(report));
             feed.expect(["west"]);
             let earlier_stopped = watch::channel(()).1;
-            let task =
-                MirrorTask::start_with(open, credentials, "web", feed.clone(), earlier_stopped, context, &supervisor);
+            let task = SupervisedMirror::start_with(
+                open,
+                credentials,
+                "web",
+                feed.clone(),
+                earlier_stopped,
+                context,
+                &supervisor,
+            );
             Self { engine_events, desired, feed, task }
         }
 
