@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fastrand::Rng;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -68,6 +69,8 @@ pub(crate) struct MirrorTask<T: Target> {
     status_sender: watch::Sender<MirrorStatus<T::Value>>,
     /// True after the target responded to a claim of the mark. Before that, entries may belong to another process.
     has_claimed: AtomicBool,
+    /// Instant of the first failed claim of this term.
+    claim_failed_at: Mutex<Option<Instant>>,
     claimed: Notify,
 }
 
@@ -112,6 +115,7 @@ impl<T: Target> MirrorTask<T> {
             memory,
             status_sender,
             has_claimed: AtomicBool::new(false),
+            claim_failed_at: Mutex::default(),
             claimed: Notify::new(),
         })
     }
@@ -152,6 +156,7 @@ impl<T: Target> MirrorTask<T> {
                 permit
             };
             self.has_claimed.store(false, Ordering::Release);
+            *self.claim_failed_at.lock() = None;
             self.status_sender.send_if_modified(|status| std::mem::take(&mut status.is_standby));
             // The renewals, the watch of the target and the steps in flight end with the term.
             tokio::select! {
@@ -231,10 +236,10 @@ impl<T: Target> MirrorTask<T> {
                 Some(desired) if desired.term != permit.token() && awake_time.counted() < DESIRED_TIMEOUT => {
                     Some(Instant::now() + DESIRED_MAX_PAUSE.min(DESIRED_TIMEOUT.saturating_sub(awake_time.counted())))
                 }
-                Some(desired) => {
+                Some(_) => {
                     changed.mark_unchanged();
                     // Changes from here on wake the select below, even if this pass has read the target already.
-                    let outcome = self.reconcile(&desired, &mut run_state, &permit, input).await;
+                    let outcome = self.reconcile(&mut run_state, &permit, input).await;
                     let (max_pause, next_read_by) = match outcome {
                         Ok(outcome) => {
                             run_state.failures = 0;
@@ -286,7 +291,7 @@ impl<T: Target> MirrorTask<T> {
     /// Renews leases, the term and the ownership record at the target. Runs from the start of the term, independently
     /// of all passes of the mirror.
     async fn renew_periodically(self: Arc<Self>, permit: WritePermit) {
-        let mut failures = 0_u32;
+        let (mut failures, mut missing_claims) = (0_u32, 0_u32);
         loop {
             let Ok(renewed) = permit.run(timeout(self.settings.deadline, self.target.renew())).await else { return };
             if permit.run(self.record_term(&permit)).await.is_err() {
@@ -304,7 +309,10 @@ impl<T: Target> MirrorTask<T> {
             if let Some(reason) = reason.filter(|_| failures.is_power_of_two()) {
                 tracing::warn!(mirror = self.name, %reason, failures, "cannot renew the leases at the target; retrying");
             }
-            let pause = match failures {
+            // Removals wait for the first claim.
+            let is_claim_missing = T::HAS_OWNER_RECORD && !self.has_claimed.load(Ordering::Acquire);
+            missing_claims = if is_claim_missing { missing_claims.saturating_add(1) } else { 0 };
+            let pause = match failures.max(missing_claims) {
                 0 => self.settings.compare / 2,
                 times => {
                     self.settings.retry_delay.saturating_mul(1 << (times - 1).min(16)).min(self.settings.compare / 2)
@@ -331,22 +339,23 @@ impl<T: Target> MirrorTask<T> {
     /// Reads the target, plans, and applies the steps that are due. Applies no step after `input` reports a stop.
     async fn reconcile(
         &self,
-        desired: &DesiredState<T::Value>,
         run_state: &mut RunState,
         permit: &WritePermit,
         input: &watch::Receiver<MirrorTaskInput<T::Value>>,
     ) -> Result<PassOutcome, Arc<str>> {
-        let desired = if desired.term == permit.token() {
-            Cow::Borrowed(desired)
-        } else {
-            Cow::Owned(DesiredState { doubt: Some(EARLIER_TERM.into()), ..desired.clone() })
-        };
         let read = timeout(self.settings.deadline, self.target.read()).await;
         let found = read.map_err(|_| self.timeout_error())?.map_err(|error| error_chain(&error))?;
-        // The caller may have stopped the mirror during the read, and may start another mirror soon.
-        if input.borrow().is_stopped {
+        // The caller may have stopped the mirror during the read, and may start another mirror soon. It may also have set
+        // another desired state: a removal must not be based on the earlier one.
+        let MirrorTaskInput { desired, is_stopped, .. } = input.borrow().clone();
+        let (Some(desired), false) = (desired, is_stopped) else {
             return Ok(PassOutcome { has_applied_steps: false, next_read_by: None });
-        }
+        };
+        let desired = if desired.term == permit.token() {
+            Cow::Borrowed(&*desired)
+        } else {
+            Cow::Owned(DesiredState { doubt: Some(EARLIER_TERM.into()), ..(*desired).clone() })
+        };
         let unix_seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let now = PlanTime { unix_seconds, instant: Instant::now() };
         let (plan_settings, validate) =
@@ -510,14 +519,7 @@ impl<T: Target> MirrorTask<T> {
         let other = match claimed {
             Ok(Ok(ClaimResult::Ours)) => None,
             Ok(Ok(ClaimResult::Other { instance, .. })) => Some(Arc::from(instance)),
-            // The credentials may lack permission to write the record. In this case, no other process can be detected.
-            Ok(Err(error)) => {
-                let reason = error_chain(&error);
-                if !self.has_claimed.swap(true, Ordering::AcqRel) {
-                    tracing::warn!(mirror = self.name, %reason, "the ownership record cannot be written; other processes with the same mark are not detected");
-                }
-                return;
-            }
+            Ok(Err(error)) => return self.record_failed_claim(&error_chain(&error)),
             // A target that does not respond is already reported by the reads.
             Err(_) => return,
         };
@@ -540,6 +542,23 @@ impl<T: Target> MirrorTask<T> {
         } else {
             tracing::info!(mirror = self.name, "no other process has the mark any more");
         }
+    }
+
+    /// Accepts that the ownership record cannot be written, if the target responds to reads: the credentials may lack the
+    /// permission. Then no other process can be detected.
+    fn record_failed_claim(&self, reason: &str) {
+        if self.has_claimed.load(Ordering::Acquire) {
+            return;
+        }
+        let failed_at = *self.claim_failed_at.lock().get_or_insert_with(Instant::now);
+        // Without a read since the first failure, the target itself may not have responded. Another process may hold the
+        // mark, and its entries must stay.
+        if self.status_sender.borrow().last_read.is_some_and(|read_at| read_at >= failed_at) {
+            self.has_claimed.store(true, Ordering::Release);
+            tracing::warn!(mirror = self.name, %reason, "the ownership record cannot be written; other processes with the same mark are not detected");
+        }
+        // The pass reads the target for the next claim, or applies the removals that waited for the claim.
+        self.claimed.notify_one();
     }
 
     fn report_failure(&self, reason: &Arc<str>) {

@@ -351,6 +351,18 @@ async fn stop_during_read_applies_no_step() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn plan_uses_desired_state_after_read() {
+    let target = FakeTarget::new(1, 0);
+    target.lock().own = desired(5..6, 1).entries;
+    let mirror = SlowTarget::start_mirror(&target);
+    sleep(SlowTarget::IN_READ).await;
+    mirror.set_desired(uncertain(3..5));
+    wait_until(&mirror, |status| status.settled && status.entries == 3).await;
+    assert_eq!(target.lock().own, desired(3..6, 1).entries);
+    assert_eq!(target.lock().steps, 2, "nothing of the earlier state was applied");
+}
+
+#[tokio::test(start_paused = true)]
 async fn stop_finishes_steps_in_flight() {
     let target = FakeTarget::new(1, 0);
     let mirror = SlowTarget::start_mirror(&target);
@@ -512,8 +524,8 @@ async fn rejected_entry_delays_no_other() {
     }
 }
 
-/// Target with an ownership record, which another process holds until the test releases the record.
-struct OwnedTarget(FakeTarget, Arc<Mutex<ClaimResult>>);
+/// Target with an ownership record, and the result of claims. `None` for an error.
+struct OwnedTarget(FakeTarget, Arc<Mutex<Option<ClaimResult>>>);
 
 impl Target for OwnedTarget {
     type Value = TestValue;
@@ -534,7 +546,7 @@ impl Target for OwnedTarget {
     }
 
     async fn claim(&self, _: &str, _: u64) -> Result<ClaimResult, NoResponse> {
-        Ok(self.1.lock().clone())
+        self.1.lock().clone().ok_or(NoResponse)
     }
 }
 
@@ -542,7 +554,7 @@ impl Target for OwnedTarget {
 async fn second_process_with_mark_prevents_removal() {
     let target = FakeTarget::new(1, 0);
     target.lock().own.insert("theirs".to_owned(), TestValue(1));
-    let claim = Arc::new(Mutex::new(ClaimResult::Other { instance: "other".to_owned(), renewed: 0 }));
+    let claim = Arc::new(Mutex::new(Some(ClaimResult::Other { instance: "other".to_owned(), renewed: 0 })));
     let mirror = Mirror::start("m", OwnedTarget(target.clone(), claim.clone()), unlimited(), MirrorMemory::volatile());
     mirror.set_desired(desired(0..10, 1));
     wait_until(&mirror, |status| status.settled && status.entries == 11 && status.other_process.is_some()).await;
@@ -553,10 +565,36 @@ async fn second_process_with_mark_prevents_removal() {
     assert_eq!(target.lock().own.len(), 11, "the mirror removes no entry");
 
     // The other process has exited. Its entries are removed, and entries of a third process stay.
-    *claim.lock() = ClaimResult::Ours;
+    *claim.lock() = Some(ClaimResult::Ours);
     wait_until(&mirror, |status| status.settled && status.entries == 9).await;
     target.lock().own.insert("a third one's".to_owned(), TestValue(1));
     sleep(Duration::from_secs(600)).await;
     assert_eq!(target.lock().own.len(), 10);
     assert_eq!(mirror.status().borrow().skipped["a third one's"], SkipReason::OtherProcess);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unreachable_target_permits_no_removal() {
+    let target = FakeTarget::new(1, 100);
+    target.lock().own.insert("theirs".to_owned(), TestValue(1));
+    let claim = Arc::new(Mutex::new(None));
+    let mirror = Mirror::start("m", OwnedTarget(target.clone(), claim.clone()), unlimited(), MirrorMemory::volatile());
+    mirror.set_desired(desired(0..10, 1));
+    sleep(Duration::from_secs(31)).await;
+    // The failed claims have shown nothing about other processes.
+    target.lock().failure_percent = 0;
+    wait_until(&mirror, |status| status.settled && status.entries == 11).await;
+    *claim.lock() = Some(ClaimResult::Other { instance: "other".to_owned(), renewed: 0 });
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!(target.lock().own.len(), 11, "another process holds the mark");
+}
+
+#[tokio::test(start_paused = true)]
+async fn unwritable_owner_record_permits_removals() {
+    let target = FakeTarget::new(1, 0);
+    target.lock().own.insert("old".to_owned(), TestValue(1));
+    let owned_target = OwnedTarget(target.clone(), Arc::default());
+    let mirror = Mirror::start("m", owned_target, unlimited(), MirrorMemory::volatile());
+    mirror.set_desired(desired(0..10, 1));
+    wait_until(&mirror, |status| status.settled && status.entries == 10).await;
 }
