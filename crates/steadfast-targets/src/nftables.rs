@@ -31,6 +31,9 @@ use table::{DRIFT_WEIGHT_OFFSET, Table};
 /// Maximum length of the name of an entry: with its address it must fit into a comment of 128 bytes.
 const MAX_NAME_BYTES: usize = 64;
 
+/// Maximum weight of a backend.
+const MAX_WEIGHT: u16 = 256;
+
 /// Returns the name of the entry for `key`, of at most 64 bytes.
 ///
 /// A key of letters, digits, `-`, `_` and `.` that is short enough is returned unchanged. Any other key becomes a
@@ -242,7 +245,7 @@ impl Nftables {
         if address.port() == 0 || address.ip().is_unspecified() || address.ip().is_multicast() || is_scoped {
             return Err(NftablesError::Address { name: name.to_owned(), address: *address });
         }
-        if *weight > 256 {
+        if *weight > MAX_WEIGHT {
             return Err(NftablesError::Weight { name: name.to_owned(), weight: *weight });
         }
         Ok(())

@@ -7,6 +7,8 @@ use serde_json::Value;
 
 use super::backend::Backend;
 use super::table::{BALANCE, DRIFT_WEIGHT_OFFSET, ENTRIES, Table, turn_counts};
+use super::{MAX_NAME_BYTES, MAX_WEIGHT};
+use crate::bounded_name::is_valid_name;
 
 /// Returns true if the table `name` is listed.
 pub(super) fn has_table(listed: &str, name: &str) -> Result<bool, String> {
@@ -58,12 +60,13 @@ fn parse_objects(listed: &str) -> Result<Vec<Value>, String> {
     }
 }
 
-/// Reads a comment: name, address, weight.
+/// Reads a comment: name, address, weight. `None` for a comment that no mirror has written. Its name could change the
+/// meaning of the next ruleset, and its weight could overflow.
 fn parse_entry(comment: &str) -> Option<(&str, Backend)> {
     let mut words = comment.split(' ');
-    let name = words.next()?;
+    let name = words.next().filter(|name| is_valid_name(name.trim_start_matches('?'), MAX_NAME_BYTES))?;
     let backend = Backend { address: words.next()?.parse().ok()?, weight: words.next()?.parse().ok()? };
-    words.next().is_none().then_some((name, backend))
+    (words.next().is_none() && backend.weight <= MAX_WEIGHT).then_some((name, backend))
 }
 
 /// Returns the number of turns of each address; `None` if the expressions are not a selecting rule of this table.
@@ -90,10 +93,11 @@ fn parse_turn_counts(expressions: &Value, table: &Table) -> Option<BTreeMap<Sock
         let (turn, backend) = (&element[0], &element[1]["concat"]);
         let address = SocketAddr::new(backend[0].as_str()?.parse().ok()?, u16::try_from(backend[1].as_u64()?).ok()?);
         let count = match turn["range"].as_array() {
-            Some(range) => range.get(1)?.as_u64()?.checked_sub(range.first()?.as_u64()?)? + 1,
+            Some(range) => range.get(1)?.as_u64()?.checked_sub(range.first()?.as_u64()?)?.checked_add(1)?,
             None => 1,
         };
-        *turn_counts.entry(address).or_default() += u32::try_from(count).ok()?;
+        let turns: &mut u32 = turn_counts.entry(address).or_default();
+        *turns = turns.checked_add(u32::try_from(count).ok()?)?;
     }
     Some(turn_counts)
 }

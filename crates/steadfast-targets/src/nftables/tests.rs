@@ -49,6 +49,49 @@ fn invalid_backend_does_not_block_others() {
     assert!(matches!(Nftables::new("a;b", web_target().table.front_address), Err(NftablesError::Name(_))));
 }
 
+/// Returns the entries of a listed table with one entry and these turns of the backend 10.0.0.1:80.
+fn parse_table(comment: &str, turns: &serde_json::Value) -> BTreeMap<String, Backend> {
+    use serde_json::json;
+    let hook = |chain: &str| json!({"rule": {"chain": chain, "expr": [{"jump": {"target": "balance"}}]}});
+    let condition = |protocol: &str, field: &str, right: serde_json::Value| {
+        let payload = json!({"protocol": protocol, "field": field});
+        json!({"match": {"left": {"payload": payload}, "right": right}})
+    };
+    let set = json!([[turns, {"concat": ["10.0.0.1", 80]}]]);
+    let map = json!({"map": {"key": {"numgen": {"mode": "inc"}}, "data": {"set": set}}});
+    let balance = json!([
+        condition("ip", "daddr", "10.99.0.1".into()),
+        condition("tcp", "dport", 80.into()),
+        {"dnat": {"addr": map}},
+    ]);
+    let listed = json!({"nftables": [
+        hook("from_elsewhere"),
+        hook("from_here"),
+        {"rule": {"chain": "balance", "expr": balance}},
+        {"rule": {"chain": "entries", "comment": comment}},
+    ]});
+    listing::parse_entries(&listed.to_string(), &web_target().table).expect("a table")
+}
+
+#[test]
+fn foreign_table_content_is_bounded() {
+    use serde_json::json;
+    let one_turn = json!(0);
+    assert_eq!(parse_table("a 10.0.0.1:80 1", &one_turn), entries(&[("a", "10.0.0.1:80", 1)]));
+    assert_eq!(parse_table("?0 10.0.0.1:80 1", &one_turn), entries(&[("?0", "10.0.0.1:80", 1)]));
+    // The backend keeps its traffic until the guard permits its removal.
+    let unknown = entries(&[("?0", "10.0.0.1:80", 1 + DRIFT_WEIGHT_OFFSET)]);
+    for comment in
+        ["a 10.0.0.1:80 65535", "a 10.0.0.1:80 257", "a\"} 10.0.0.1:80 1", "a\n 10.0.0.1:80 1", "? 10.0.0.1:80 1"]
+    {
+        assert_eq!(parse_table(comment, &json!({"range": [0, 1]})), unknown, "{comment:?}");
+    }
+    for range in [json!([0, u64::MAX]), json!([1, 0]), json!([0, u64::from(u32::MAX)])] {
+        let found = parse_table("a 10.0.0.1:80 1", &json!({ "range": range }));
+        assert_eq!(found, entries(&[("a", "10.0.0.1:80", 0)]), "{range}");
+    }
+}
+
 #[test]
 fn udp_table_matches_udp_ports() {
     let text = web_target().protocol(TransportProtocol::Udp).table.ruleset(&entries(&[("a", "10.0.0.1:53", 1)]));
