@@ -137,14 +137,26 @@ impl Haproxy {
         socket::send_command(&self.socket, command).await.map_err(unreachable)
     }
 
-    /// Applies one step with all its commands in one line and one connection.
+    /// Applies one step.
     async fn apply_step(&self, step: &Step<Server>) -> Result<(), HaproxyError> {
         let commands = self.commands(step)?;
+        // HAProxy must confirm a new address before it sends traffic to the server. Another client may have the old
+        // address by now, for example another pod.
+        let has_new_address = matches!(step, Step::Change { from, to, .. } if from.address != to.address);
+        let (address_commands, commands) = commands.split_at(usize::from(has_new_address));
+        if has_new_address {
+            self.execute(address_commands).await?;
+        }
+        self.execute(commands).await
+    }
+
+    /// Executes commands in one line and one connection.
+    async fn execute(&self, commands: &[String]) -> Result<(), HaproxyError> {
         // One line with `;` runs in one connection. A failed command does not stop the next ones, so the response is
         // checked.
         let command = commands.join("; ");
         let response = self.send_command(&command).await?;
-        responses::check_confirmations(&commands, &response)
+        responses::check_confirmations(commands, &response)
             .map_err(|response| HaproxyError::Rejected { command, response })
     }
 

@@ -192,7 +192,7 @@ fn command_injection_in_name_is_rejected() {
 }
 
 /// A runtime socket that confirms each line of commands, except that it never responds about a server with `hang` in
-/// its name. Returns the lines that were confirmed.
+/// its name, and rejects lines about a server with `bad` in its name. Returns the lines with a response.
 fn start_confirming_server(path: &Path) -> Arc<parking_lot::Mutex<Vec<String>>> {
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
     let listener = tokio::net::UnixListener::bind(path).expect("a socket");
@@ -208,7 +208,11 @@ fn start_confirming_server(path: &Path) -> Arc<parking_lot::Mutex<Vec<String>>> 
                 if line.contains("hang") {
                     std::future::pending::<()>().await;
                 }
-                let response = if line.starts_with("add") { "New server registered.\n" } else { "\n" };
+                let response = match () {
+                    () if line.contains("bad") => "Invalid address.\n",
+                    () if line.starts_with("add") => "New server registered.\n",
+                    () => "\n",
+                };
                 lines.lock().push(line.trim().to_owned());
                 stream.write_all(response.as_bytes()).await.expect("a caller");
             });
@@ -237,4 +241,27 @@ async fn hanging_server_delays_no_other() {
     let servers: Vec<_> = lines.lock().iter().map(|line| line[..20].to_owned()).collect();
     assert_eq!(servers.len(), 3, "{servers:?}");
     assert_eq!(servers[2], "set server web/sf-ol", "the old server was drained last");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejected_address_gets_no_traffic() {
+    let path = std::env::temp_dir().join(format!("steadfast-address-{}.sock", std::process::id()));
+    let lines = start_confirming_server(&path);
+    let target = Haproxy::new(&path, "web", "sf-").expect("plain names");
+    let server = |address: &str, weight| Server { address: address.parse().expect("an address"), weight };
+    let steps = ["bad", "good"].map(|name| {
+        let (from, to) = (server("10.0.0.1:80", 0), server("10.0.0.2:81", 1));
+        Step::Change { name: name.to_owned(), from, to }
+    });
+    let error = target.apply(&steps).await.expect_err("one address is rejected").to_string();
+    std::fs::remove_file(&path).expect("the socket");
+    assert!(error.contains("Invalid address."), "{error}");
+    let mut lines = lines.lock().clone();
+    lines.sort();
+    let expected = [
+        "set server web/sf-bad addr 10.0.0.2 port 81",
+        "set server web/sf-good addr 10.0.0.2 port 81",
+        "set server web/sf-good weight 1; set server web/sf-good state ready",
+    ];
+    assert_eq!(lines, expected);
 }
