@@ -165,14 +165,12 @@ pub(crate) fn plan<V: EntryValue>(
         }
     }
 
-    let unwanted = || {
-        let is_unwanted = |name: &String| !values.contains_key(name) && !invalid.contains_key(name);
-        found.own.iter().filter(move |(name, _)| is_unwanted(name))
-    };
+    let is_unwanted = |name: &String| !values.contains_key(name) && !invalid.contains_key(name);
     // An entry that serves again or is desired again starts its next drain from the beginning.
-    draining.since.retain(|name, _| unwanted().any(|(other, current)| other == name && !current.serves()));
+    let is_out_of_service = |name: &String| found.own.get(name).is_some_and(|current| !current.serves());
+    draining.since.retain(|name, _| is_unwanted(name) && is_out_of_service(name));
     let (mut removals, mut drain_deadline) = (Vec::new(), None);
-    for (name, current) in unwanted() {
+    for (name, current) in found.own.iter().filter(|(name, _)| is_unwanted(name)) {
         if let Some(reason) = builder.skip_reason(name, record) {
             builder.skipped.insert(name.clone(), reason);
             continue;

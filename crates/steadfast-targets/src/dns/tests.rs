@@ -400,3 +400,16 @@ fn zones_route_records_by_longest_suffix() {
     assert!(Zones::new(vec![zone("a."), zone("A")]).is_err());
     assert!(Zones::new(Vec::new()).is_err());
 }
+
+#[tokio::test(start_paused = true)]
+async fn hanging_zones_are_claimed_concurrently() {
+    // The server accepts connections, and never responds.
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let zones = ["a.", "b.", "c.", "d."].map(|name| Zone::new(&address, name, key(), "m").expect("a zone"));
+    let zones = Zones::new(zones.into()).expect("zones");
+    let started = Instant::now();
+    zones.claim("one", 1000).await.expect_err("no response");
+    Target::record_term(&zones, 1, 1000).await.expect_err("no response");
+    assert!(started.elapsed() < Duration::from_secs(9), "{:?}", started.elapsed());
+}

@@ -62,15 +62,16 @@ impl Zones {
         Err(DnsError::Outside { name, zone: names.join(", ") })
     }
 
-    /// Claims the zones in order. Stops at the first zone that another process has claimed, and returns that claim. An
-    /// error in one zone does not stop the claims of the other zones.
+    /// Claims all zones. Returns the first claim of another process, or else the first error. An error in one zone does
+    /// not affect the claims of the other zones.
     async fn claim_names(&self, instance: &str, now: u64) -> Result<ClaimResult, DnsError> {
+        // Concurrently: all zones share one deadline of the mirror, and a claim that is not renewed expires.
+        let claims = join_zones(self.zones.len(), |index| self.zones[index].claim_names(instance, now)).await;
         let mut claim = Ok(ClaimResult::Ours);
-        for zone in &self.zones {
-            match zone.claim_names(instance, now).await {
+        for zone_claim in claims {
+            match zone_claim {
                 Ok(ClaimResult::Ours) => {}
                 Ok(other) => return Ok(other),
-                // The other zones are still renewed after an error. Their claims would expire otherwise.
                 Err(error) => claim = claim.and(Err(error)),
             }
         }
