@@ -37,7 +37,7 @@ pub struct MirrorStatus<V> {
     /// Reason why the last pass failed. After a successful read, the reason why steps failed while the target has no
     /// entry of the mirror.
     pub failing: Option<Arc<str>>,
-    /// Steps applied last.
+    /// Steps of the last attempt. The target may have rejected some of them; the next read shows the result.
     pub applied: Vec<Step<V>>,
     /// Number of restarts after a panic.
     pub restarts: u64,
@@ -131,7 +131,7 @@ impl<V> MirrorStatus<V> {
         } else if let Some((entry, reason)) =
             self.skipped.iter().find(|(_, reason)| matches!(reason, SkipReason::Rejected(_)))
         {
-            MirrorState::Blocked(format!("{entry}: {reason}").into())
+            MirrorState::Blocked(format!("{}: {reason}", entry.escape_debug()).into())
         } else if self.settled {
             MirrorState::Synced
         } else {

@@ -148,6 +148,7 @@ fn flatten<'a>(items: &'a [Value], maps: &mut Vec<&'a Map<String, Value>>) -> Re
 fn entry(fields: &Map<String, Value>, entry_fields: EntryFields, object: &Value) -> Result<Entry, String> {
     for (name, value) in fields {
         let Some(field) = entry_fields.iter().find(|field| field.name == name) else {
+            let name = name.escape_debug();
             return Err(format!("unknown field `{name}` of an entry; known fields are {}", names(entry_fields)));
         };
         let (has_type, type_name) = match field.kind {
@@ -231,6 +232,7 @@ mod tests {
                 json!({"key": "a", "adress": "hunter2", "port": 1}),
                 "unknown field `adress` of an entry; known fields are key, address, port",
             ),
+            (json!({"key": "a", "line\nbreak": "hunter2"}), "unknown field `line\\nbreak` of an entry"),
             (json!({"key": "a", "address": "hunter2", "port": "80"}), "`port` of an entry is not a number"),
         ] {
             let reported = read(&value, &Value::Null).expect_err("invalid entries");

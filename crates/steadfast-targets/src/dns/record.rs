@@ -330,7 +330,13 @@ pub(super) fn canonical_within(zone: &str, name: &str) -> Result<String, DnsErro
 }
 
 pub(super) fn is_within(zone: &str, name: &str) -> bool {
-    name == zone || zone == "." || name.strip_suffix(zone).is_some_and(|rest| rest.ends_with('.'))
+    // An escaped dot belongs to a label: `a\.example.org.` is not in `example.org.`.
+    let ends_with_label = |rest: &str| {
+        let backslashes = rest.len() - rest.trim_end_matches('\\').len();
+        backslashes.is_multiple_of(2)
+    };
+    let rest = name.strip_suffix(zone).and_then(|rest| rest.strip_suffix('.'));
+    name == zone || zone == "." || rest.is_some_and(ends_with_label)
 }
 
 /// Returns a name in lower case, with a dot at the end.

@@ -55,6 +55,7 @@ fn invalid_records_are_rejected() {
     for (records, expected_error) in [
         (vec![a("web.example.com")], "web.example.com. is not in the zone example.org.: use the full name"),
         (vec![a("badexample.org")], "badexample.org. is not in the zone example.org."),
+        (vec![a("a\\.example.org")], "a\\.example.org. is not in the zone example.org."),
         (vec![a("web..example.org")], "\"web..example.org\" cannot be the name of an entry"),
         (vec![a("_steadfast.web.example.org")], "record the owner of each name"),
         (vec![a("x._steadfast.web.example.org")], "record the owner of each name"),

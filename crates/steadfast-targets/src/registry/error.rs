@@ -52,7 +52,7 @@ pub enum RegistryError {
         reason: String,
     },
     /// Another client created, changed or deleted the item since the last read. The item was not changed.
-    #[error("another client changed {key} since the last read; the mirror did not change it, and reads it again")]
+    #[error("another client changed {key:?} since the last read; the mirror did not change it, and reads it again")]
     Conflict {
         /// Key of the item.
         key: String,
