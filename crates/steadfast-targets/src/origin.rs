@@ -48,6 +48,9 @@ pub struct Origin {
 pub struct UncertainOrigins {
     /// All clusters that provide entries of the mirror, including clusters with an uncertain view.
     pub sources: BTreeSet<String>,
+    /// Rules with their clusters and selections that provide entries of the mirror, as objects without namespace and
+    /// name. Empty if unknown.
+    pub selections: BTreeSet<ObjectId>,
     /// Clusters with uncertain objects, and the reason.
     pub clusters: BTreeMap<String, Arc<str>>,
     /// Objects with unknown entries, and the reason.
@@ -69,10 +72,25 @@ impl UncertainOrigins {
     pub fn about(&self, origin: Option<&Origin>) -> Option<&Arc<str>> {
         match origin {
             Some(origin) if self.sources.contains(&origin.object.cluster) => {
-                self.clusters.get(&origin.object.cluster).or_else(|| self.objects.get(&origin.object))
+                let object = &origin.object;
+                let reason = self.clusters.get(&object.cluster).or_else(|| self.objects.get(object));
+                reason.or_else(|| self.about_former(object))
             }
             _ => self.clusters.values().chain(self.objects.values()).next(),
         }
+    }
+
+    /// Returns the reason not to remove an entry of an `object` whose rule or selection no longer feeds the mirror, for
+    /// example after a rename. Any uncertain object of the cluster may provide this entry now.
+    fn about_former(&self, object: &ObjectId) -> Option<&Arc<str>> {
+        if self.selections.is_empty() || self.objects.is_empty() {
+            return None;
+        }
+        let selection = ObjectId { namespace: String::new(), name: String::new(), ..object.clone() };
+        if self.selections.contains(&selection) {
+            return None;
+        }
+        self.objects.iter().find(|(uncertain, _)| uncertain.cluster == object.cluster).map(|(_, reason)| reason)
     }
 }
 
@@ -119,6 +137,26 @@ mod tests {
         assert_eq!(about(origin("a", "x")).as_deref(), Some("stale"));
         assert_eq!(about(origin("b", "bad")).as_deref(), Some("fails"));
         assert_eq!(about(origin("b", "good")), None);
+    }
+
+    #[test]
+    fn doubt_holds_entries_of_renamed_rule() {
+        let origin_of = |rule: &str, cluster: &str, name: &str| {
+            let mut origin = origin(cluster, name);
+            origin.object.rule = rule.into();
+            origin
+        };
+        let mut uncertain_origins = UncertainOrigins {
+            sources: ["a", "b"].map(str::to_owned).into(),
+            selections: ["a", "b"].map(|cluster| origin_of("new", cluster, "").object).into(),
+            ..UncertainOrigins::default()
+        };
+        uncertain_origins.objects.insert(origin_of("new", "a", "bad").object, "fails".into());
+        assert!(uncertain_origins.about(Some(&origin_of("old", "a", "bad"))).is_some());
+        assert!(uncertain_origins.about(Some(&origin_of("new", "a", "good"))).is_none());
+        assert!(uncertain_origins.about(Some(&origin_of("old", "b", "bad"))).is_none(), "another cluster");
+        uncertain_origins.objects.clear();
+        assert!(uncertain_origins.about(Some(&origin_of("old", "a", "bad"))).is_none());
     }
 
     #[test]

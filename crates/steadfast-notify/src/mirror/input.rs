@@ -278,7 +278,8 @@ impl MirrorInput {
         // Only after all evaluations: a cancelled call repeats the whole pass.
         self.last_snapshot = Some(snapshot);
         if let Some(endpoints) = &self.rule.endpoints {
-            self.slices.resolve(endpoints, &object_id(&self.source, &self.rule, "", ""), entry_fields, grouping);
+            let selection = self.selection();
+            self.slices.resolve(endpoints, &selection, entry_fields, grouping);
         }
         true
     }
@@ -306,6 +307,11 @@ impl MirrorInput {
     /// Returns the name of the cluster.
     pub(super) fn cluster(&self) -> &str {
         &self.source.cluster
+    }
+
+    /// Returns the rule, the cluster and the selection, as an object without namespace and name.
+    pub(super) fn selection(&self) -> ObjectId {
+        object_id(&self.source, &self.rule, "", "")
     }
 
     /// Returns the snapshot from which the entries were computed.

@@ -159,11 +159,13 @@ async fn catch_up_inputs(
 }
 
 fn collect_inputs(inputs: &[MirrorInput], clusters: &ClusterDoubts) -> CollectedEntries {
-    collect(
+    let mut collected_entries = collect(
         inputs.iter().flat_map(MirrorInput::object_entries),
         clusters,
         inputs.iter().filter_map(MirrorInput::existence_snapshot).collect(),
-    )
+    );
+    collected_entries.uncertain_origins.selections = inputs.iter().map(MirrorInput::selection).collect();
+    collected_entries
 }
 
 struct CollectorTask {
