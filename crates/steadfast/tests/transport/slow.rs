@@ -26,7 +26,7 @@ const SWITCHING_PROTOCOLS: &str =
     "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: SPDY/3.1\r\n\r\n";
 
 /// Returns a connection to HTTP/1.1 peers. Each peer reads one request head and then runs `respond`.
-async fn connection_to_http1_peer<F>(
+fn connection_to_http1_peer<F>(
     config: kube::Config,
     sockets: &Sockets,
     respond: impl Fn(DuplexStream) -> F + Copy + Send + Sync + 'static,
@@ -70,8 +70,7 @@ async fn slow_reader_in_pod_keeps_stream() {
         sleep(HOUR).await;
         drop(server_end);
         Ok(())
-    })
-    .await;
+    });
     let _answer = send_upgrade(&connection).await;
     assert_eq!(sockets.slow_peer_settings(), [true], "the kernel must not time out a peer that acknowledges");
 }
@@ -182,8 +181,7 @@ async fn followed_log_can_be_silent_for_hours() {
         server_end.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\na\n\r\n").await?;
         sleep(HOUR).await;
         server_end.write_all(b"2\r\nb\n\r\n0\r\n\r\n").await
-    })
-    .await;
+    });
     let both = join(
         body_text(&connection, get_request(FOLLOWED_LOG_PATH)),
         body_text(&connection, get_request("/api/v1/nodes/a/proxy/configz")),
@@ -204,8 +202,7 @@ async fn only_subresources_can_be_silent_below_url_path() {
     let connection = connection_to_http1_peer(config, &Sockets::default(), |mut server_end| async move {
         sleep(HOUR).await;
         server_end.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\na\n").await
-    })
-    .await;
+    });
     assert_eq!(body_text(&connection, get_request(FOLLOWED_LOG_PATH)).await.expect("a log"), "a\n");
     for path in ["/api/v1/namespaces/default/services/proxy", "/api/v1/namespaces/default/configmaps/log?follow=true"] {
         let error = connection.send(get_request(path)).await.expect_err("a timeout");
