@@ -40,8 +40,9 @@ pub struct PendingDelivery<S> {
     pub initial: bool,
     /// Set if the due event is recorded, or may be delivered without a record.
     is_written: bool,
-    /// Version of the first change that is not acknowledged, or a lower one. `None` if unknown.
-    first_change: Option<ResourceVersion>,
+    /// Version of the first change that is not acknowledged, or a lower one. `None` if unknown: a record of format 2
+    /// does not contain it.
+    pub first_change: Option<ResourceVersion>,
     /// Version of the first change after the due event, or a lower one.
     first_after_due: Option<ResourceVersion>,
     /// Version of the first change after `ended`, or a lower one.
@@ -200,10 +201,12 @@ impl<K> PendingDelivery<Object<K>> {
         }
     }
 
-    /// Sets lower bounds for the versions of changes that an earlier run has merged. Records do not contain these
-    /// versions.
+    /// Sets lower bounds for the versions of changes that an earlier run has merged. Records contain at most the first
+    /// of these versions.
     fn restore_first_changes(&mut self) {
-        self.first_change = self.base.as_ref().map(|base| lowest_after(base.version()));
+        if self.first_change.is_none() {
+            self.first_change = self.base.as_ref().map(|base| lowest_after(base.version()));
+        }
         let (due_version, is_known) = match &self.due {
             Some(DueEvent::State(state)) => {
                 (Some(state.version()), self.latest.as_ref().is_some_and(|latest| latest.is(state)))
@@ -227,6 +230,11 @@ impl<K> PendingDelivery<Object<K>> {
         // The event can merge several changes. None of them is acknowledged, so the version of the event is too high.
         let changes = [&self.first_change, &self.first_after_due, &self.first_after_end];
         lowest(std::iter::once(next_event).chain(changes.into_iter().flatten()))
+    }
+
+    /// Returns whether a change is pending whose first version is unknown.
+    fn has_unknown_first_change(&self) -> bool {
+        self.first_change.is_none() && self.first_pending().is_some()
     }
 
     /// Returns the due event as the handler receives it.
@@ -285,6 +293,12 @@ impl<K> Outbox<K> {
         lowest(self.pending_by_key.values().filter_map(PendingDelivery::first_pending))
     }
 
+    /// Returns whether [`first_pending`](Self::first_pending) may be too high. A pending delivery of an earlier release
+    /// may have merged changes of unknown versions.
+    pub fn has_unknown_first_change(&self) -> bool {
+        self.pending_by_key.values().any(PendingDelivery::has_unknown_first_change)
+    }
+
     /// Returns the keys whose events can be delivered now.
     pub fn deliverable_keys(&self) -> impl Iterator<Item = &ObjectKey> {
         self.pending_by_key
@@ -313,8 +327,15 @@ impl<K> Outbox<K> {
         }
     }
 
-    /// Records a change of the cache.
+    /// Records a change of the cache. A change of a list may have skipped versions; see
+    /// [`record_after`](Self::record_after).
     pub fn record(&mut self, change: &Change<K>) {
+        self.record_after(change, None);
+    }
+
+    /// Records a change of the cache, which had reached the version `reached` before. A change of a list may merge all
+    /// changes since then.
+    pub fn record_after(&mut self, change: &Change<K>, reached: Option<&ResourceVersion>) {
         let key = change.key();
         let (base, version) = match &change.event {
             Event::Added { object, .. } => (None, object.version()),
@@ -326,6 +347,10 @@ impl<K> Outbox<K> {
         // base.
         let pending = self.pending_by_key.entry(key.clone()).or_insert_with(|| PendingDelivery::since(base));
         pending.note_change(version);
+        // A watch delivers each change with its own version. A list shows only the last state of an object.
+        if let Some(reached) = reached.filter(|_| change.version.is_none()) {
+            pending.note_change(&lowest_after(reached));
+        }
         match &change.event {
             Event::Added { object, initial } => {
                 pending.latest = Some(object.clone());
@@ -476,143 +501,4 @@ impl<S> Default for PendingDelivery<S> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::random::Random;
-    use crate::record::Identity;
-    use std::sync::Arc;
-
-    fn object(version: &str) -> Object<()> {
-        let key = ObjectKey::namespaced("default", "a");
-        Object::new(Identity { key, uid: "u".into(), version: version.into() }, Arc::new(()))
-    }
-
-    fn created_and_deleted(delivers_unseen_ends: bool) -> Outbox<()> {
-        let mut outbox = Outbox::default();
-        outbox.deliver_unseen_ends(delivers_unseen_ends);
-        let added = Event::Added { object: object("5"), initial: false };
-        let (last, version) = (object("5"), Some(ResourceVersion::new("6")));
-        let (certainty, reason) = (Certainty::Observed, DeleteReason::Deleted);
-        for event in [added, Event::Deleted { last, version, certainty, reason }] {
-            outbox.record(&Change::of_list(event));
-        }
-        outbox
-    }
-
-    #[test]
-    fn only_replicas_get_unseen_stay_end() {
-        let mut outbox = created_and_deleted(true);
-        assert_eq!(outbox.first_pending(), Some(&ResourceVersion::new("5")));
-        outbox.begin_write(false);
-        outbox.finish_write(true);
-        let due =
-            outbox.get(&ObjectKey::namespaced("default", "a")).and_then(|pending| pending.due.clone()).expect("an end");
-        assert_eq!(due.id(), "u@5-gone");
-        assert!(outbox.acknowledge(&ObjectKey::namespaced("default", "a"), &due));
-        assert_eq!(outbox.first_pending(), None);
-        let mut outbox = created_and_deleted(false);
-        outbox.begin_write(false);
-        assert_eq!((outbox.len(), outbox.first_pending()), (0, None));
-    }
-
-    fn update(old: &str, new: &str) -> Change<()> {
-        Change::of_list(Event::Updated { old: object(old), new: object(new) })
-    }
-
-    fn write(outbox: &mut Outbox<()>) {
-        outbox.begin_write(false);
-        outbox.finish_write(true);
-    }
-
-    /// Acknowledges the due event, if there is one.
-    fn acknowledge(outbox: &mut Outbox<()>) -> Option<DueEvent<Object<()>>> {
-        let key = ObjectKey::namespaced("default", "a");
-        let due = outbox.get(&key)?.due.clone()?;
-        assert!(outbox.acknowledge(&key, &due));
-        Some(due)
-    }
-
-    fn first_pending(outbox: &Outbox<()>) -> Option<&str> {
-        outbox.first_pending().map(ResourceVersion::as_str)
-    }
-
-    #[test]
-    fn merged_changes_keep_first_version() {
-        let mut outbox = Outbox::default();
-        outbox.record(&update("5", "6"));
-        write(&mut outbox);
-        outbox.record(&update("6", "7"));
-        outbox.record(&update("7", "8"));
-        assert_eq!(first_pending(&outbox), Some("6"));
-        acknowledge(&mut outbox).expect("version 6 is due");
-        assert_eq!(first_pending(&outbox), Some("7"));
-        write(&mut outbox);
-        outbox.record(&update("8", "9"));
-        assert_eq!(first_pending(&outbox), Some("7"));
-        acknowledge(&mut outbox).expect("version 8 is due");
-        assert_eq!(first_pending(&outbox), Some("9"));
-    }
-
-    #[test]
-    fn restored_delivery_has_lower_bound() {
-        let mut outbox = Outbox::default();
-        let (base, due, latest) = (Some(object("5")), Some(DueEvent::State(object("8"))), Some(object("12")));
-        let pending = PendingDelivery { base, due, latest, ..PendingDelivery::default() };
-        outbox.restore(ObjectKey::namespaced("default", "a"), pending);
-        assert_eq!(first_pending(&outbox), Some("6"));
-        acknowledge(&mut outbox).expect("version 8 is due");
-        assert_eq!(first_pending(&outbox), Some("9"));
-    }
-
-    /// The first pending version is that of the first unacknowledged change, in random sequences of changes, writes
-    /// and acknowledgements of one object.
-    #[test]
-    fn first_pending_is_first_unacknowledged_change() {
-        let key = ObjectKey::namespaced("default", "a");
-        for seed in 0..200 {
-            let (mut rng, mut outbox) = (Random::new(seed), Outbox::default());
-            outbox.deliver_unseen_ends(true);
-            let (mut current, mut unacknowledged) = (None::<Object<()>>, Vec::<u64>::new());
-            for version in 1..60_u64 {
-                match rng.below(6) {
-                    0 => write(&mut outbox),
-                    1 => {
-                        let acknowledged = match acknowledge(&mut outbox) {
-                            Some(DueEvent::State(state)) => state.version().clone(),
-                            Some(DueEvent::End(end)) => end.version().clone(),
-                            None => continue,
-                        };
-                        unacknowledged
-                            .retain(|version| ResourceVersion::new(&version.to_string()).is_newer_than(&acknowledged));
-                    }
-                    change => {
-                        let (new, initial) = (object(&version.to_string()), false);
-                        let event = match current.take() {
-                            None => Event::Added { object: new.clone(), initial },
-                            Some(last) if change == 2 => Event::Deleted {
-                                last,
-                                version: Some(new.version().clone()),
-                                certainty: Certainty::Observed,
-                                reason: DeleteReason::Deleted,
-                            },
-                            Some(old) => Event::Updated { old, new: new.clone() },
-                        };
-                        current = (!matches!(event, Event::Deleted { .. })).then_some(new);
-                        outbox.record(&Change::of_list(event));
-                        unacknowledged.push(version);
-                    }
-                }
-                let Some(pending) = outbox.get(&key) else {
-                    unacknowledged.clear();
-                    continue;
-                };
-                let expected = unacknowledged.first().map(u64::to_string);
-                match first_pending(&outbox) {
-                    Some(first) => assert_eq!(Some(first), expected.as_deref(), "seed {seed}, version {version}"),
-                    // A stay whose start and end were both unseen is dropped.
-                    None => assert!(pending.due.is_none() && pending.ended.is_none() && pending.latest.is_none()),
-                }
-            }
-        }
-    }
-}
+mod tests;

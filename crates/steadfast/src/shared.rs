@@ -158,6 +158,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let (before, delivered_changes) = ((withheld && viewed).then(|| self.snapshot()), changes);
         let all: Vec<_> = if withheld && viewed { initial_objects(store.working()).collect() } else { Vec::new() };
         let changes = if withheld { &all } else { changes };
+        // A list can skip versions after this one. A watch skips none.
+        let reached = viewed.then(|| self.snapshot().version().cloned()).flatten();
         // Runs before the lock is taken, because filters are user code.
         let filtered_changes = self.filtered_changes(changes, viewed);
         let mut handlers = self.handlers.lock();
@@ -181,7 +183,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             self.synced.store(true, Ordering::Release);
         }
         let receivers = deliver(&mut handlers, changes, filtered_changes, viewed);
-        self.record_pending_deliveries(delivered_changes, before.as_deref());
+        self.record_pending_deliveries(delivered_changes, reached.as_ref(), before.as_deref());
         // Calls start after the lock is released: a called handler may need the lock, for example to add a handler.
         drop(handlers);
         receivers.iter().for_each(Subscription::start);

@@ -168,6 +168,11 @@ impl RowEncodings {
     ) -> Result<(), UnsupportedMessageType> {
         let mut writer = RowWriter { encodings: self, cached: cached.and_then(Entry::last), out };
         writer.out.push(if pending.initial { b'i' } else { b'-' });
+        // Rows of format 2 lack this field.
+        if let Some(first_change) = pending.first_change.as_ref().filter(|version| version.is_given()) {
+            writer.out.push(b'v');
+            write_text(first_change.as_str(), writer.out);
+        }
         match &pending.base {
             Some(base) => {
                 writer.out.push(b'b');
@@ -205,7 +210,13 @@ impl RowEncodings {
             b'-' => false,
             _ => return None,
         };
-        match reader.letter()? {
+        let mut letter = reader.letter()?;
+        if letter == b'v' {
+            let (version, rest) = text(reader.rest)?;
+            (reader.rest, pending.first_change) = (rest, Some(version.into()));
+            letter = reader.letter()?;
+        }
+        match letter {
             b'b' => pending.base = Some(reader.state()?),
             b'-' => {}
             _ => return None,

@@ -100,6 +100,7 @@ proptest! {
         ended in proptest::option::of(any::<bool>()),
         initial in any::<bool>(),
         deleted_at in proptest::option::of("[1-9][0-9]{0,9}"),
+        first_change in proptest::option::of("[1-9][0-9]{0,9}"),
         reason in prop::sample::select(vec![DeleteReason::Deleted, DeleteReason::Replaced, DeleteReason::DeletedOrLeft]),
         cut in any::<prop::sample::Index>(),
     ) {
@@ -125,6 +126,7 @@ proptest! {
         pending.due = Some(if is_end { DueEvent::End(end(state("6"))) } else { DueEvent::State(held.clone()) });
         pending.ended = ended.map(|is_held| end(own(is_held, "8")));
         pending.initial = initial;
+        pending.first_change = first_change.as_deref().map(Into::into);
 
         let mut row = Vec::new();
         encodings().write_delivery(&pending, Some(&cached), &mut row).expect("its forms have names");
@@ -144,6 +146,14 @@ proptest! {
         DeliveryKey::write(&handler, None, &mut name);
         prop_assert_eq!(DeliveryKey::read(&name), Some(DeliveryKey { handler, key: None }));
     }
+}
+
+/// Rows of format 2 lack the version of the first change.
+#[test]
+fn older_delivery_row_has_no_first_change() {
+    let key = ObjectKey::namespaced("shop", "a");
+    let read = encodings().read_delivery(&key, b"--s=-").expect("a row of format 2");
+    assert_eq!((read.due, read.first_change), (Some(DueEvent::State(SavedState::Cached)), None));
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod full_disk;
 mod histories;
 mod killed;
 mod killed_process;
+mod position;
 mod program_run;
 mod rejections;
 mod restarts;

@@ -43,7 +43,10 @@ impl Sum {
 }
 
 /// Format version of partitions and rows. Every change of the format must increment it.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
+
+/// Oldest readable format version. Format 2 lacks the version of the first pending change in rows of deliveries.
+const OLDEST_READABLE_FORMAT: u32 = 2;
 
 /// Reason that a header cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,9 +79,9 @@ impl PartitionHeader {
             return Err(HeaderError::Damaged);
         }
         let (format, mut rest) = body.split_first_chunk::<4>().ok_or(HeaderError::Damaged)?;
-        match u32::from_le_bytes(*format) {
-            FORMAT => {}
-            other => return Err(HeaderError::Format(other)),
+        let format = u32::from_le_bytes(*format);
+        if !(OLDEST_READABLE_FORMAT..=FORMAT).contains(&format) {
+            return Err(HeaderError::Format(format));
         }
         let mut text = || text(&mut rest).ok_or(HeaderError::Damaged);
         let terms = Terms { server: text()?, form: text()? };
@@ -102,4 +105,30 @@ fn number(rest: &mut &[u8]) -> Option<u64> {
     let (number, behind) = rest.split_first_chunk::<8>()?;
     *rest = behind;
     Some(u64::from_le_bytes(*number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn header_of_format_two_is_read() {
+        let terms = Terms { server: "https://here".to_owned(), form: "lazy".to_owned() };
+        let header = PartitionHeader { terms, cluster: None, version: "7".into(), mark: 3 };
+        let sum = Sum { rows: 1, checksums: 5 };
+        let in_format = |format: u32| {
+            let mut bytes = header.write(sum);
+            bytes[..4].copy_from_slice(&format.to_le_bytes());
+            let body = bytes.len() - 4;
+            let checksum = crc32fast::hash(&bytes[..body]);
+            bytes[body..].copy_from_slice(&checksum.to_le_bytes());
+            PartitionHeader::read(&bytes)
+        };
+        for format in [2, 3] {
+            assert_eq!(in_format(format), Ok((header.clone(), sum)));
+        }
+        for format in [1, 4] {
+            assert_eq!(in_format(format), Err(HeaderError::Format(format)));
+        }
+    }
 }

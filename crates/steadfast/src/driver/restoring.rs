@@ -75,6 +75,7 @@ impl<K: Cacheable> Driver<K> {
             // A row without an object only states that the handler exists.
             let Some(key) = key else { continue };
             let latest = snapshot.entry(key.namespace(), key.name()).and_then(Entry::last).cloned();
+            let first_change = pending.first_change.clone();
             let pending = pending.map(&mut |state| match state {
                 SavedState::Cached => latest.clone(),
                 SavedState::Separate(raw) => {
@@ -84,7 +85,7 @@ impl<K: Cacheable> Driver<K> {
             });
             // A pending state that no longer decodes is replaced by the object's current state.
             let mut pending = pending.unwrap_or_default();
-            pending.latest = latest;
+            (pending.latest, pending.first_change) = (latest, first_change);
             outbox.push((key, pending));
         }
         let Shared { name, environment, durable_handlers, .. } = &*self.shared;

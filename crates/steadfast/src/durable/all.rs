@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use steadfast_core::event::Change;
 use steadfast_core::outbox::{PendingDelivery, Rows};
-use steadfast_core::{Object, ObjectKey};
+use steadfast_core::{Object, ObjectKey, ResourceVersion};
 
 use super::calls::{Calls, Durable};
 use super::event::DurableStats;
@@ -168,11 +168,12 @@ impl<K: Send + Sync + 'static> DurableHandlers<K> {
         }
     }
 
-    /// Adds the net effect of `changes` to the pending deliveries of all handlers.
-    pub(crate) fn record(&self, changes: &[Change<K>]) {
+    /// Adds the net effect of `changes` to the pending deliveries of all handlers. `reached` is the version that the
+    /// cache had reached before; it is required if `changes` include those of a list.
+    pub(crate) fn record(&self, changes: &[Change<K>], reached: Option<&ResourceVersion>) {
         if !changes.is_empty() {
             for member in self.members() {
-                member.record(changes);
+                member.record(changes, reached);
             }
         }
     }

@@ -171,12 +171,12 @@ impl<K: Send + Sync + 'static> Durable<K> {
         }
     }
 
-    /// Adds the net effect of `changes` to the pending deliveries.
-    pub(super) fn record(&self, changes: &[Change<K>]) {
+    /// Adds the net effect of `changes` to the pending deliveries. The cache had reached the version `reached` before.
+    pub(super) fn record(&self, changes: &[Change<K>], reached: Option<&ResourceVersion>) {
         let mut state = self.lock();
         if state.has_initial_objects {
             for change in changes {
-                state.outbox.record(change);
+                state.outbox.record_after(change, reached);
             }
             state.deliver_more_unrecorded();
         }
@@ -360,11 +360,13 @@ impl<K: Send + Sync + 'static> Durable<K> {
         state.busy.is_empty() && (state.calls.is_none() || state.outbox.is_settled())
     }
 
-    /// Returns the lowest version that is not acknowledged, if any, and true if the handler has had its initial view.
+    /// Returns the lowest version that is not acknowledged, if any. The flag is true if this version is known and the
+    /// handler has had its initial view.
     pub(crate) fn first_pending(&self) -> (Option<ResourceVersion>, bool) {
         let state = self.lock();
         let has_initial_objects = state.has_initial_objects && state.deliverable != Deliverable::Nothing;
-        (state.outbox.first_pending().cloned(), has_initial_objects)
+        let is_known = has_initial_objects && !state.outbox.has_unknown_first_change();
+        (state.outbox.first_pending().cloned(), is_known)
     }
 
     pub(crate) fn stats(&self) -> DurableStats {

@@ -4,6 +4,7 @@
 
 use std::marker::PhantomData;
 
+use steadfast_core::ResourceVersion;
 use steadfast_core::event::Change;
 
 /// All durable handlers of one informer: none.
@@ -20,7 +21,7 @@ impl<K> DurableHandlers<K> {
     pub(crate) fn open<I: Iterator<Item = Change<K>>>(&self, _view: impl Fn() -> I) {}
 
     /// Records nothing.
-    pub(crate) fn record(&self, _changes: &[Change<K>]) {}
+    pub(crate) fn record(&self, _changes: &[Change<K>], _reached: Option<&ResourceVersion>) {}
 
     /// Discards nothing.
     pub(crate) fn forget(&self) {}

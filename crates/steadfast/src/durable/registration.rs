@@ -211,6 +211,8 @@ impl<T: Send + Sync + 'static> DurableRegistration<T> {
 
     /// Returns the acknowledged changes of the handler as versions, or `None` before the informer has synced.
     ///
+    /// Also returns `None` while a delivery that an earlier release stored is pending, if its first version is unknown.
+    ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::Pod;
     /// # fn example(registration: &steadfast::DurableRegistration<Pod>) {
@@ -221,9 +223,9 @@ impl<T: Send + Sync + 'static> DurableRegistration<T> {
     /// ```
     pub fn position(&self) -> Option<DurablePosition> {
         // Both values are read under one lock: each change in the snapshot is pending or acknowledged.
-        let (snapshot, _, (first_pending, is_viewed)) =
+        let (snapshot, _, (first_pending, is_known)) =
             self.shared.with_publication(|_, _| self.durable.first_pending());
-        let reached = snapshot.version().filter(|_| is_viewed)?.clone();
+        let reached = snapshot.version().filter(|_| is_known)?.clone();
         Some(DurablePosition { reached, first_pending })
     }
 
