@@ -24,6 +24,7 @@ use crate::offload::offload;
 use crate::plan::Plan;
 use crate::replication::Replication;
 use crate::rule::{CompiledRule, RuleOutcome};
+use crate::rule_source::RuleSource;
 use crate::sink::MessageSink;
 use crate::supervise::{Supervised, Supervisor};
 use crate::watermark::{RuleResult, Watermark};
@@ -384,24 +385,24 @@ impl Engine {
         }
     }
 
-    /// Forgets the sent results of a rule for `sink`. Other replicas have sent other results since.
-    pub(crate) fn clear_results(&self, rule: &str, sink: &str) {
-        let active_rule = self.shared.rules.lock().get(rule).cloned();
-        // The map is dropped after both locks are released: dropping many results takes time.
-        if let Some(results_to_drop) =
-            active_rule.and_then(|active_rule| active_rule.last_results.lock().get_mut(sink).map(std::mem::take))
-        {
-            drop(results_to_drop);
-        }
+    /// Forgets the results of a source that were sent to `sink`. Other replicas have sent other results since.
+    pub(crate) fn clear_results(&self, source: &RuleSource, sink: &str) {
+        let active_rule = self.shared.rules.lock().get(&source.rule).cloned();
+        // Dropped after both locks are released: dropping many results takes time.
+        let results_to_drop = active_rule.and_then(|active_rule| {
+            active_rule.last_results.lock().get_mut(sink).map(|results| results.take(source.subject_filter()))
+        });
+        drop(results_to_drop);
     }
 
-    /// Sets the times of a rule's results for `sink` after `now` to `until`, because the clock was set back.
-    pub(crate) fn set_back_results(&self, rule: &str, sink: &str, now: Timestamp, until: Timestamp) {
-        let active_rule = self.shared.rules.lock().get(rule).cloned();
+    /// Sets the times of a source's results for `sink` after `now` to `until`, because the clock was set back. Other
+    /// sources of the rule detect the correction at another time, and may have newer results by then.
+    pub(crate) fn set_back_results(&self, source: &RuleSource, sink: &str, now: Timestamp, until: Timestamp) {
+        let active_rule = self.shared.rules.lock().get(&source.rule).cloned();
         if let Some(active_rule) = active_rule {
             let mut last_results = active_rule.last_results.lock();
             if let Some(last_results) = last_results.get_mut(sink) {
-                last_results.set_back(now, until);
+                last_results.set_back(source.subject_filter(), now, until);
             }
         }
     }

@@ -112,12 +112,16 @@ impl LastResults {
         self.0.get(subject).and_then(|last| last.hash)
     }
 
-    /// Sets the times of results after `now` to `until`, because the clock was set back. Such a result covers no later
-    /// instant of the corrected clock.
-    pub(crate) fn set_back(&mut self, now: Timestamp, until: Timestamp) {
-        for last in self.0.values_mut().filter(|last| last.at > now) {
-            last.at = until;
-        }
+    /// Sets the times of the selected results after `now` to `until`, because the clock was set back. Such a result
+    /// covers no later instant of the corrected clock.
+    pub(crate) fn set_back(&mut self, is_selected: impl Fn(&EventSubject) -> bool, now: Timestamp, until: Timestamp) {
+        let selected = self.0.iter_mut().filter(|(subject, last)| last.at > now && is_selected(subject));
+        selected.for_each(|(_, last)| last.at = until);
+    }
+
+    /// Removes and returns the selected results.
+    pub(crate) fn take(&mut self, is_selected: impl Fn(&EventSubject) -> bool) -> Self {
+        Self(self.0.extract_if(|subject, _| is_selected(subject)).collect())
     }
 
     /// Restores the result of an earlier run, unless a later result is known.
@@ -147,4 +151,57 @@ fn hash(value: &Value) -> Hash {
     let mut hash = Hash::default();
     hash.copy_from_slice(digest(&SHA256, value.to_string().as_bytes()).as_ref());
     hash
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::{ApiResource, GroupVersionKind};
+    use steadfast::Scope;
+
+    use super::*;
+    use crate::rule_source::RuleSource;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("a time")
+    }
+
+    fn subject(cluster: &str, namespace: &str) -> EventSubject {
+        let text = |text: &str| text.to_owned();
+        EventSubject {
+            cluster: text(cluster),
+            resource: text("pods"),
+            namespace: text(namespace),
+            name: text("web"),
+            uid: format!("{cluster}-{namespace}"),
+        }
+    }
+
+    /// Source of the rule in the namespace `shop` of the cluster `east`.
+    fn source() -> RuleSource {
+        RuleSource {
+            rule: "old".to_owned(),
+            cluster: "east".to_owned(),
+            resource: ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Pod")),
+            scope: Scope::namespace("shop"),
+            lookups: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn corrected_clock_affects_one_source() {
+        let (own, subjects) = (subject("east", "shop"), [("east", "shop"), ("east", "infra"), ("west", "shop")]);
+        let all = subjects.map(|(cluster, namespace)| subject(cluster, namespace));
+        let mut results = LastResults::default();
+        for subject in &all {
+            results.0.insert(subject.clone(), LastResult { hash: None, at: at(50) });
+        }
+        results.set_back(source().subject_filter(), at(20), at(10));
+        for subject in &all {
+            let expected = if *subject == own { at(10) } else { at(50) };
+            assert_eq!(results.0.get(subject).map(|last| last.at), Some(expected), "{subject:?}");
+        }
+        let taken = results.take(source().subject_filter());
+        assert_eq!((taken.0.len(), results.0.len()), (1, 2));
+        assert!(taken.0.contains_key(&own));
+    }
 }

@@ -162,7 +162,7 @@ impl Recheck {
             return self.state_since(now);
         }
         // Other replicas may have sent other results since this replica's last term.
-        self.engine.clear_results(&self.source.rule, &self.sink);
+        self.engine.clear_results(&self.source, &self.sink);
         let since = replication.settled_until(&self.subscription_name).map_or(now, with_slack).min(now);
         self.watermark.start_term(permit.token(), since);
         LeaderState { looked_up: history.take(since), ..self.state_since(since) }
@@ -300,7 +300,7 @@ impl Recheck {
     /// Sets the watermark, and the times of results after `now`, back to `until`.
     fn set_back(&self, now: Timestamp, until: Timestamp) {
         self.watermark.set_back(until);
-        self.engine.set_back_results(&self.source.rule, &self.sink, now, until);
+        self.engine.set_back_results(&self.source, &self.sink, now, until);
     }
 
     /// Sends messages caused by instants up to `now`.

@@ -109,6 +109,17 @@ impl RuleSource {
         if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") }
     }
 
+    /// Returns a predicate for the objects of this source. A rule can have sources in several clusters and namespaces.
+    pub(crate) fn subject_filter(&self) -> impl Fn(&EventSubject) -> bool {
+        let resource = self.resource_name();
+        move |subject| {
+            let is_in_scope = |only: &str| subject.namespace.is_empty() || subject.namespace == only;
+            subject.cluster == self.cluster
+                && subject.resource == resource
+                && self.scope.in_namespace().is_none_or(is_in_scope)
+        }
+    }
+
     /// Returns true if objects may be written to disk. False for Secrets.
     pub fn may_be_stored(&self) -> bool {
         may_be_stored(&self.resource)
