@@ -10,8 +10,9 @@
 //! The first pass starts at the [watermark](Watermark) of the earlier run or leader. Only the leader makes passes. A
 //! standby stores earlier states of looked-up resources, to detect changes since the leader's watermark. A new leader
 //! first waits until its caches contain all [earlier writes](crate::earlier_writes): the cache of a standby may be some
-//! seconds behind, without doubt.
+//! seconds behind, without doubt. The task waits in the same way after a [gap](gap_detector) in its execution.
 
+mod gap_detector;
 mod snapshot_history;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -24,7 +25,7 @@ use kube::core::DynamicObject;
 use steadfast::{Informer, Lazy, Object, ObjectKey, Snapshot};
 use steadfast_targets::WritePermit;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::change::{Cause, ObjectChange, ObjectState};
 use crate::config::EventKind;
@@ -38,6 +39,7 @@ use crate::rule::CompiledRule;
 use crate::rule_source::{RuleSource, doubt, json_with_type, subject};
 use crate::wake::wake_on_changes;
 use crate::watermark::Watermark;
+use gap_detector::GapDetector;
 use snapshot_history::SnapshotHistory;
 
 /// Maximum sleep. Bounds the delay after a change of the wall clock.
@@ -55,6 +57,9 @@ const MAX_REPLAYED_INSTANTS: usize = 32;
 /// Time by which a new leader starts before the watermark of the earlier leader, because clocks and caches of replicas
 /// differ. Messages within this time are sent again, with the same IDs.
 const REPLICA_SLACK: SignedDuration = SignedDuration::from_secs(10);
+
+/// Maximum wait for the confirmation of the caches after a gap. Afterwards, a cache without doubt counts as current.
+const MAX_CONFIRMATION_TIME: Duration = Duration::from_secs(30);
 
 /// Parameters of the task of one source and stream.
 pub(crate) struct Recheck {
@@ -186,15 +191,22 @@ impl Recheck {
     async fn lead(&self, mut state: LeaderState, changed_caches: &Notify) -> Infallible {
         // An outdated object could cause a false message that no later evaluation corrects. The instants during the
         // wait are replayed afterwards, so the wait loses nothing.
+        let mut gaps = GapDetector::new(self.clock);
         if self.engine.replication().gate().is_replicated() {
-            // A stopped informer ends the wait. Its cache stays in doubt, which postpones the evaluations.
-            let _ = confirm_caches(&self.informer, self.caches.as_deref()).await;
+            self.wait_for_earlier_writes(&mut gaps, Duration::MAX).await;
         }
         loop {
             // While the cache is in doubt, objects may be outdated. Skipped instants are replayed after the doubt.
             let is_certain = doubt(&self.informer).is_none();
+            // The clock is read before the caches: the caches are then at least as new as this instant.
+            let now = (self.clock)();
+            if gaps.has_gap(now) {
+                // The changes during the gap may be unread, without doubt.
+                self.wait_for_earlier_writes(&mut gaps, MAX_CONFIRMATION_TIME).await;
+                continue;
+            }
             if is_certain {
-                self.run_pass(&mut state).await;
+                self.run_pass(&mut state, now).await;
             }
             let next = state.instants.next_instant().filter(|_| is_certain);
             let sleep_time = next.map_or(MAX_SLEEP, |next| {
@@ -202,16 +214,30 @@ impl Recheck {
                 Duration::try_from(next.duration_since((self.clock)())).unwrap_or_default()
             });
             let max_sleep = if state.stalled.is_empty() { MAX_SLEEP } else { STALLED_INTERVAL };
+            let pause = sleep_time.min(max_sleep);
+            gaps.plan_pause(pause);
             tokio::select! {
                 () = changed_caches.notified() => {}
-                () = sleep(sleep_time.min(max_sleep)) => {}
+                () = sleep(pause) => {}
             }
         }
     }
 
-    async fn run_pass(&self, state: &mut LeaderState) {
-        // The clock is read before the caches: the caches are then at least as new as this instant.
-        let now = (self.clock)();
+    /// Waits until the caches contain all writes before this call, for at most `limit`. Starts again after a gap.
+    async fn wait_for_earlier_writes(&self, gaps: &mut GapDetector, limit: Duration) {
+        loop {
+            tokio::select! {
+                // First, since a gap can also end the limit.
+                biased;
+                () = gaps.wait_for_gap() => {}
+                // A stopped informer ends the wait. Its cache stays in doubt, which postpones the evaluations.
+                _ = timeout(limit, confirm_caches(&self.informer, self.caches.as_deref())) => return,
+            }
+        }
+    }
+
+    /// Evaluates everything up to `now`, which was read before the caches.
+    async fn run_pass(&self, state: &mut LeaderState, now: Timestamp) {
         let is_set_back = self.follow_clock_set_back(state, now);
         let looked_up = self.caches.as_ref().map(LookupCaches::snapshot);
         // Changes of a resource in doubt are unknown, so the settled instant must not pass its last certain instant.

@@ -80,6 +80,32 @@ async fn instant_in_doubt_is_reported_when_certain() {
     run.factory.shutdown();
 }
 
+/// The machine is suspended. Afterwards, the cache lacks a change of that time, and has no doubt yet.
+#[tokio::test(start_paused = true)]
+async fn suspended_process_reports_no_outdated_object() {
+    let (mut fixture, receiver) = (Fixture::new().await, Arc::<Receiver>::default());
+    let run = EngineRun::start(&fixture.server, 1, OLD_ENOUGH, receiver.clone()).await;
+    sleep(Duration::from_secs(5)).await;
+    fixture.set("a", 1, clock(), "s");
+    // Five seconds before the object has the age.
+    sleep(Duration::from_secs(25)).await;
+    SUSPENDED_TIME.set(Duration::from_secs(60));
+    fixture.server.faults().freeze(true);
+    let since = clock() + SignedDuration::from_secs(100);
+    fixture.set("a", 1, since, "s");
+    sleep(Duration::from_secs(7)).await;
+    real_pause().await;
+    assert!(receiver.messages().is_empty(), "the cache is behind: {:?}", receiver.messages());
+    fixture.server.faults().freeze(false);
+    sleep(Duration::from_secs(60)).await;
+    assert!(receiver.messages().is_empty(), "the object is too young: {:?}", receiver.messages());
+    sleep(Duration::from_secs(100)).await;
+    let messages = receiver.wait_for_messages(1).await;
+    let [message] = &messages[..] else { panic!("{messages:?}") };
+    assert_eq!(message.time, since + SignedDuration::from_secs(REPORT_AGE_SECONDS));
+    run.factory.shutdown();
+}
+
 #[tokio::test(start_paused = true)]
 async fn doubt_before_the_lock_loses_nothing() {
     let (mut fixture, receiver) = (Fixture::new().await, Arc::<Receiver>::default());
