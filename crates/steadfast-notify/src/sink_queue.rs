@@ -7,6 +7,7 @@ mod bucket;
 mod delivery;
 mod namespaces;
 mod pause;
+mod window;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use delivery::backoff;
 pub use delivery::{DeliverySettings, MAX_REQUESTED_DELAY};
 use namespaces::{NamespaceQueues, ReadyKey};
 use pause::Pause;
+use window::Window;
 
 /// Messages of one delivery attempt.
 #[derive(Clone, Debug)]
@@ -41,6 +43,7 @@ pub struct SinkQueue<T> {
     in_flight: HashMap<u64, InFlightBatch<T>>,
     bucket: Bucket,
     pause: Pause,
+    window: Window,
     len: usize,
     /// Number of unsettled messages by namespace.
     by_namespace: BTreeMap<ClusterNamespace, usize>,
@@ -86,6 +89,7 @@ impl<T> SinkQueue<T> {
             in_flight: HashMap::new(),
             bucket: Bucket::new(delivery.rate),
             pause: Pause::default(),
+            window: Window::default(),
             len: 0,
             by_namespace: BTreeMap::new(),
             next_number: 0,
@@ -100,6 +104,7 @@ impl<T> SinkQueue<T> {
         self.delivery = delivery;
         // The receiver may have changed.
         self.pause.end();
+        self.window = Window::default();
     }
 
     /// Returns the number of unsettled messages.
@@ -209,7 +214,7 @@ impl<T> SinkQueue<T> {
     pub fn take(&mut self, now: Duration) -> Vec<Batch> {
         let mut batches = Vec::new();
         while self.in_flight.len() < self.concurrency() {
-            let limit = self.namespaces.limit(self.delivery.concurrency);
+            let limit = self.namespaces.limit(self.concurrency());
             let due = self.next_ready_at(limit).is_some_and(|at| at.max(self.pause_end(now)) <= now);
             // A pause must not prevent the last attempt of a message at the age limit.
             let last_attempt = if self.pause.until(now).is_some() { self.first_expired(now) } else { None };
@@ -233,10 +238,9 @@ impl<T> SinkQueue<T> {
         batches
     }
 
-    /// Returns the maximum number of batches in flight. After a rejection of too many requests, the maximum is one
-    /// until an attempt ends without such a rejection.
+    /// Returns the maximum number of batches in flight. An overloaded receiver gets fewer than configured.
     fn concurrency(&self) -> usize {
-        if self.pause.is_probing() { 1 } else { self.delivery.concurrency }
+        self.window.limit(self.delivery.concurrency)
     }
 
     fn pause_end(&self, now: Duration) -> Duration {
@@ -311,7 +315,7 @@ impl<T> SinkQueue<T> {
         if self.in_flight.len() >= self.concurrency() {
             return None;
         }
-        let due = self.next_ready_at(self.namespaces.limit(self.delivery.concurrency));
+        let due = self.next_ready_at(self.namespaces.limit(self.concurrency()));
         let Some(pause_end) = self.pause.until(now) else { return due.map(|at| at.max(self.bucket.next_token_at())) };
         let mut next = due.map(|at| at.max(pause_end));
         // `by_insertion_time` is sorted by age, so the loop ends at the first message that expires later.
@@ -343,10 +347,15 @@ impl<T> SinkQueue<T> {
         match outcome {
             DeliveryOutcome::Busy { retry_after: after, .. } => {
                 self.pause.start(now, *after, &self.delivery, random_fraction());
+                self.window.record_rejection(now);
             }
+            DeliveryOutcome::Retry { .. } => self.window.record_failure(started_at, now, self.delivery.concurrency),
             // Another attempt may have started a pause, which must not end here.
-            _ if self.pause.until(now).is_none() => self.pause.end(),
-            _ => {}
+            DeliveryOutcome::Delivered | DeliveryOutcome::Rejected { .. } if self.pause.until(now).is_none() => {
+                self.pause.end();
+                self.window.record_success(now, self.delivery.concurrency);
+            }
+            DeliveryOutcome::Delivered | DeliveryOutcome::Rejected { .. } => {}
         }
         let is_batch = items.len() > 1;
         let (mut settled, mut returned) = (Vec::new(), Vec::new());

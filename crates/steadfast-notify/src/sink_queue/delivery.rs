@@ -19,7 +19,7 @@ pub struct DeliverySettings {
     pub max_delay: Duration,
     /// Age limit of a message. If an attempt that starts at this age or later fails, the message becomes a dead letter.
     pub give_up_after: Duration,
-    /// Maximum number of batches in flight.
+    /// Maximum number of batches in flight. An overloaded receiver gets fewer.
     pub concurrency: usize,
     /// Maximum number of messages in a batch.
     pub batch: usize,

@@ -8,7 +8,7 @@ use super::delivery::{DeliverySettings, MAX_REQUESTED_DELAY, backoff};
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pause {
     until: Duration,
-    /// Number of pauses since the last attempt without such a rejection.
+    /// Number of pauses since the last response without such a rejection.
     consecutive_pauses: u32,
 }
 
@@ -31,7 +31,7 @@ impl Pause {
         self.until = self.until.max(now.saturating_add(wait));
     }
 
-    /// Ends the pause after an attempt without such a rejection.
+    /// Ends the pause after a response without such a rejection.
     pub(super) fn end(&mut self) {
         *self = Self::default();
     }
@@ -39,11 +39,5 @@ impl Pause {
     /// Returns the end of the pause, if later than `now`.
     pub(super) fn until(&self, now: Duration) -> Option<Duration> {
         (self.until > now).then_some(self.until)
-    }
-
-    /// Returns true until an attempt ends without such a rejection. Only one attempt at a time is allowed in this
-    /// state.
-    pub(super) fn is_probing(&self) -> bool {
-        self.consecutive_pauses > 0
     }
 }

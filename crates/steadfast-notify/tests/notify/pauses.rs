@@ -58,12 +58,54 @@ fn rejected_request_pauses_the_whole_sink() {
     }
     assert_eq!(take_batches(&mut queue, seconds(29)), []);
     assert_eq!(queue.next_due(seconds(1)), Some(seconds(30)));
-    // One request shows whether the receiver accepts more; then all slots are used again.
+    // One request shows whether the receiver accepts more; then each success adds a slot.
     let probe = take_batches(&mut queue, seconds(30));
     assert_eq!(probe.len(), 1);
     assert_eq!(queue.next_due(seconds(30)), None);
     queue.settle(seconds(30), probe[0].0, &DeliveryOutcome::Delivered, || 0.5, |_, _, _| true);
-    assert_eq!(take_batches(&mut queue, seconds(30)).len(), 4);
+    let second = take_batches(&mut queue, seconds(30));
+    assert_eq!(second.len(), 2);
+    for (number, _) in second {
+        queue.settle(seconds(31), number, &DeliveryOutcome::Delivered, || 0.5, |_, _, _| true);
+    }
+    assert_eq!(take_batches(&mut queue, seconds(31)).len(), 4);
+}
+
+#[test]
+fn failed_probe_keeps_single_slot() {
+    let mut queue = SinkQueue::new(delivery());
+    for number in 0..40 {
+        queue.push(NO_DELAY, message("shop", &number.to_string()), ());
+    }
+    for (number, _) in take_batches(&mut queue, NO_DELAY) {
+        queue.settle(NO_DELAY, number, &busy_outcome(Some(seconds(30))), || 0.5, |_, _, _| true);
+    }
+    // The overloaded receiver lets requests time out instead of rejecting them.
+    let timed_out = DeliveryOutcome::Retry { retry_after: None, reason: "no response".to_owned() };
+    for start in [30, 60, 90] {
+        let probe = take_batches(&mut queue, seconds(start));
+        assert_eq!(probe.len(), 1, "at {start} s");
+        queue.settle(seconds(start + 30), probe[0].0, &timed_out, || 0.5, |_, _, _| true);
+    }
+    assert_eq!(take_batches(&mut queue, seconds(120)).len(), 1);
+}
+
+#[test]
+fn timeouts_of_all_attempts_reduce_concurrency() {
+    let mut queue = SinkQueue::new(DeliverySettings { concurrency: 8, ..delivery() });
+    for number in 0..40 {
+        queue.push(NO_DELAY, message("shop", &number.to_string()), ());
+    }
+    let timed_out = DeliveryOutcome::Retry { retry_after: None, reason: "no response".to_owned() };
+    let mut counts = Vec::new();
+    for start in [0, 30, 60, 90] {
+        let batches = take_batches(&mut queue, seconds(start));
+        counts.push(batches.len());
+        for (number, _) in batches {
+            queue.settle(seconds(start + 30), number, &timed_out, || 0.5, |_, _, _| true);
+        }
+    }
+    assert_eq!(counts, [8, 4, 2, 2]);
 }
 
 #[test]
