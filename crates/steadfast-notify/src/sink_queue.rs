@@ -22,6 +22,10 @@ use namespaces::{NamespaceQueues, ReadyKey};
 use pause::Pause;
 use window::Window;
 
+/// Maximum number of messages that debouncing merges into one. Each merged message keeps an acknowledgement in memory,
+/// and only separate messages count towards the share of a namespace.
+const MAX_MERGED_MESSAGES: usize = 100;
+
 /// Messages of one delivery attempt.
 #[derive(Clone, Debug)]
 pub struct Batch {
@@ -165,6 +169,7 @@ impl<T> SinkQueue<T> {
         if !debounce.is_zero()
             && let Some(last) = queue.back_mut()
             && last.attempts == 0
+            && last.tokens.len() < MAX_MERGED_MESSAGES
             && last.message.rule == message.rule
             && last.message.uid == message.uid
         {

@@ -109,6 +109,20 @@ fn timeouts_of_all_attempts_reduce_concurrency() {
 }
 
 #[test]
+fn merged_messages_of_paused_sink_are_bounded() {
+    let mut queue = SinkQueue::new(DeliverySettings { debounce: seconds(1), ..delivery() });
+    queue.push(NO_DELAY, message("shop", "other"), ());
+    let first = take_batches(&mut queue, seconds(1));
+    queue.settle(seconds(1), first[0].0, &busy_outcome(Some(seconds(3000))), || 0.5, |_, _, _| true);
+    for _ in 0..1_000 {
+        queue.push(seconds(2), message("shop", "hot"), ());
+    }
+    // Without a bound, one object could fill the memory without using the share of its namespace.
+    assert_eq!(queue.len(), 1 + 10);
+    assert!(!queue.has_space(&("default".to_owned(), "shop".to_owned()), 20));
+}
+
+#[test]
 fn rejections_without_a_wait_back_off() {
     let mut queue = SinkQueue::new(delivery());
     queue.push(NO_DELAY, message("shop", "a"), ());
