@@ -219,7 +219,8 @@ fn all_event_kinds() -> Vec<EventKind> {
 pub struct DeadLettersConfig {
     /// Path of the file, one message a line. A relative path starts at the folder of the configuration.
     pub file: PathBuf,
-    /// Maximum number of messages in the file. While the file is full, sinks retry messages instead. Defaults to 10000.
+    /// Maximum number of messages in the file. While the file is full, sinks retry messages instead. Namespaces with few
+    /// messages in a full file may add some more, up to twice this number in total. Defaults to 10000.
     #[schemars(range(min = 1))]
     pub most: usize,
 }

@@ -7,8 +7,10 @@
 //!   lock, a second `redrive` would take the letters of the first one again. The first `redrive` would then remove
 //!   the file with the letters of both.
 
+mod letter_counts;
+
 use std::fs::{self, File, TryLockError};
-use std::io::{self, BufRead, BufReader, ErrorKind, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
@@ -16,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::Message;
 use crate::private_file::private_options;
+use letter_counts::{LetterCounts, LetterOwner};
 
 /// An undeliverable message.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -35,13 +38,13 @@ pub struct DeadLetter {
 pub struct DeadLetters {
     file: PathBuf,
     max_letters: usize,
-    /// File length and number of lines at the last count.
-    line_count_at_length: Mutex<(u64, usize)>,
+    /// Letters at the last count.
+    counts: Mutex<LetterCounts>,
 }
 
 /// Reason why the file did not accept a letter.
 pub enum AddError {
-    /// The file has reached the maximum number of letters.
+    /// The file has reached the maximum number of letters, or the namespace has used its share beyond this number.
     Full,
     /// The file could not be written.
     Failed(io::Error),
@@ -50,7 +53,9 @@ pub enum AddError {
 impl std::fmt::Display for AddError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Full => f.write_str("the file is full"),
+            Self::Full => f.write_str(
+                "the file is full: `steadfast notify redrive` sends its messages again, `dead_letters.most` sets the limit",
+            ),
             Self::Failed(error) => error.fmt(f),
         }
     }
@@ -61,9 +66,10 @@ impl std::error::Error for AddError {}
 debug_as_message!(AddError);
 
 impl DeadLetters {
-    /// Opens the file at this path lazily, with at most `max_letters` letters. The first letter creates the file.
+    /// Opens the file at this path lazily, with at most `max_letters` letters. Beyond this number, namespaces with few
+    /// letters may add some more. The first letter creates the file.
     pub fn new(file: PathBuf, max_letters: usize) -> Self {
-        Self { file, max_letters, line_count_at_length: Mutex::new((0, 0)) }
+        Self { file, max_letters, counts: Mutex::default() }
     }
 
     /// Returns the path of the file.
@@ -79,14 +85,15 @@ impl DeadLetters {
     pub fn add(&self, letter: &DeadLetter) -> Result<(), AddError> {
         // Lock order: the file lock of all processes first, then the counter of this process.
         let _lock = self.lock().map_err(AddError::Failed)?;
-        let mut line_count_at_length = self.line_count_at_length.lock();
+        let mut counts = self.counts.lock();
         let mut file = open_private(&self.file).map_err(AddError::Failed)?;
         let length = file.metadata().map_err(AddError::Failed)?.len();
-        // Another process may have changed the file. Lines are only counted again after such a change.
-        if line_count_at_length.0 != length {
-            *line_count_at_length = (length, BufReader::new(&file).lines().count());
+        // Another process may have changed the file. Letters are only counted again after such a change.
+        if counts.length != length {
+            *counts = LetterCounts::read(&file, length).map_err(AddError::Failed)?;
         }
-        if line_count_at_length.1 >= self.max_letters {
+        let owner = LetterOwner::of(letter);
+        if !counts.has_space(&owner, self.max_letters) {
             return Err(AddError::Full);
         }
         let line = serde_json::to_string(letter).unwrap_or_else(|_| unreachable!("texts and values are JSON"));
@@ -95,7 +102,7 @@ impl DeadLetters {
         let text = if ends_with_newline { line + "\n" } else { format!("\n{line}\n") };
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
         written.map_err(AddError::Failed)?;
-        *line_count_at_length = (length + text.len() as u64, line_count_at_length.1 + 1);
+        counts.add(owner, length + text.len() as u64);
         Ok(())
     }
 
