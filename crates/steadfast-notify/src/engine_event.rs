@@ -188,6 +188,7 @@ impl fmt::Display for EngineEvent {
         match self {
             Self::RuleFailed { rule, expression, object, reason, failures } => {
                 let times = if *failures > 1 { format!(" ({failures} times)") } else { String::new() };
+                let (object, reason) = (shown(object), shown(reason));
                 write!(f, "rule {rule}: `{expression}` failed for {object}, the rule does not fire: {reason}{times}")
             }
             Self::CheckpointDiscarded { source, reason } => {
@@ -198,13 +199,13 @@ impl fmt::Display for EngineEvent {
             }
             Self::CheckpointNotWritten { source, reason } => write!(f, "{source}: {reason}"),
             Self::SinkFailing { sink, reason, pending } => {
-                write!(f, "sink {sink}: {reason}; retrying, {pending} messages pending")
+                write!(f, "sink {sink}: {}; retrying, {pending} messages pending", shown(reason))
             }
             Self::SinkRecovered { sink, pending } => {
                 write!(f, "sink {sink}: messages are accepted again, {pending} messages pending")
             }
             Self::DeadLettered { sink, id, reason, attempts } => {
-                let remedy = "`steadfast notify redrive` delivers it again";
+                let (id, reason, remedy) = (shown(id), shown(reason), "`steadfast notify redrive` delivers it again");
                 write!(f, "sink {sink}: {id} is a dead letter after {attempts} attempts: {reason}; {remedy}")
             }
             Self::DeadLetterNotStored { sink, file, reason } => {
@@ -245,7 +246,7 @@ impl fmt::Display for EngineEvent {
                 write!(f, "mirror {mirror}: approved the removal of {count} entries ({names})")
             }
             Self::InvalidApproval { mirror, reason } => write!(f, "mirror {mirror}: the approval is invalid: {reason}"),
-            Self::TargetFailing { mirror, reason } => write!(f, "mirror {mirror}: {reason}; retrying"),
+            Self::TargetFailing { mirror, reason } => write!(f, "mirror {mirror}: {}; retrying", shown(reason)),
             Self::EntriesLost { mirror, missing, reason } => {
                 let (entries, are) = if *missing == 1 { ("entry", "is") } else { ("entries", "are") };
                 write!(f, "mirror {mirror}: {missing} {entries} missing at the target {are} added again: {reason}")
@@ -263,7 +264,7 @@ impl fmt::Display for EngineEvent {
                 )
             }
             Self::TaskEnded { task, reason, delay } => {
-                let delay = delay.as_secs();
+                let (reason, delay) = (shown(reason), delay.as_secs());
                 write!(
                     f,
                     "task {task}: ended unexpectedly: {reason}; restarted in {delay} s; please report this as a bug"
@@ -280,6 +281,17 @@ fn first_names(names: &[String]) -> String {
     match names.len().saturating_sub(MAX_LISTED) {
         0 => first,
         more => format!("{first} and {more} more"),
+    }
+}
+
+/// Maximum length of a text from a tenant or a receiver in a line, in characters.
+const MAX_SHOWN_CHARS: usize = 1_000;
+
+/// Returns `text` from a tenant or a receiver, [escaped] and bounded.
+fn shown(text: &str) -> String {
+    match text.char_indices().nth(MAX_SHOWN_CHARS) {
+        Some((end, _)) => escaped(&text[..end]) + "…",
+        None => escaped(text),
     }
 }
 
@@ -305,4 +317,28 @@ pub fn escaped(text: &str) -> String {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_tenants_is_escaped_and_bounded() {
+        let object = "roles a\u{1b}[2J\nsink log: messages are accepted again of east".to_owned();
+        let (rule, reason) = ("r".to_owned(), "x".repeat(1 << 20));
+        let failed = EngineEvent::RuleFailed { rule, expression: "object", object, reason, failures: 1 }.to_string();
+        assert!(!failed.chars().any(is_unsafe) && failed.contains("a\\u{1b}[2J\\nsink"), "{failed}");
+        assert!(failed.chars().count() < 1_200);
+        let hostile = || "\u{202e}\r\n".to_owned();
+        let (sink, pending) = (|| "log".to_owned(), 1);
+        for event in [
+            EngineEvent::SinkFailing { sink: sink(), reason: hostile(), pending },
+            EngineEvent::DeadLettered { sink: sink(), id: hostile(), reason: hostile(), attempts: 1 },
+            EngineEvent::TargetFailing { mirror: sink(), reason: hostile() },
+            EngineEvent::TaskEnded { task: sink(), reason: hostile(), delay: Duration::ZERO },
+        ] {
+            assert!(!event.to_string().chars().any(is_unsafe), "{event}");
+        }
+    }
 }
