@@ -10,6 +10,7 @@ use serde_json::Value;
 use steadfast::unstable::catalog::ServedResource;
 use steadfast_notify::change::EventSubject;
 use steadfast_notify::dead_letter::DeadLetters;
+use steadfast_notify::engine_event::{EngineEvent, EventCallback, escaped};
 use steadfast_notify::explain::{NotCovered, explain as explain_rule};
 use steadfast_notify::rule::CompiledRule;
 use steadfast_notify::sink::MessageSink;
@@ -41,12 +42,15 @@ pub(super) async fn redrive(file: &Path, sink: Option<&str>) -> Result<ExitCode,
         let names: Vec<&str> = plan.sinks.keys().map(String::as_str).collect();
         return Err(Failure::usage(format!("unknown sink {sink:?}; configured sinks: {}", names.join(", "))));
     }
-    let streams = plan.open(&stdout()).await.map_err(Failure::config)?;
+    // The unreadable secret of one sink must not prevent the delivery to the others.
+    let plan = Arc::new(plan);
+    let report_event: Arc<EventCallback> = Arc::new(|event: EngineEvent| console::report(event));
+    let streams = plan.open_or_retry(&stdout(), &report_event).await;
     let dead_letters = DeadLetters::new(plan.dead_letters.clone(), plan.max_dead_letters);
     let report = steadfast_notify::redrive(&dead_letters, &streams, sink).await;
     let report = report.map_err(|error| Failure::run(format!("{}: {error}", plan.dead_letters.display())))?;
     for (id, reason) in &report.failed {
-        console::report(format_args!("{id}: {reason}"));
+        console::report(format_args!("{}: {}", escaped(id), escaped(reason)));
     }
     let (delivered, failed, skipped) = (report.delivered.len(), report.failed.len(), report.skipped);
     let malformed = if report.malformed_lines > 0 {

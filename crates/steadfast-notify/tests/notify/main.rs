@@ -12,6 +12,7 @@ mod per_sink;
 mod receiver;
 mod rechecks;
 mod recipes;
+mod redrive;
 mod requests;
 mod rules;
 mod schema;
