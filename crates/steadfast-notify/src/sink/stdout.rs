@@ -1,5 +1,6 @@
 //! Sink that writes one message per line to standard output, as JSON.
 
+use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use parking_lot::Mutex;
 
 use super::message_sink::{DeliveryFuture, MessageSink};
 use crate::delivery_outcome::DeliveryOutcome;
+use crate::engine_event::is_unsafe;
 use crate::message::Message;
 
 /// Sink that writes lines of JSON.
@@ -28,7 +30,7 @@ impl JsonLines {
 
 impl MessageSink for JsonLines {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
-        let lines: String = messages.iter().map(|message| message.line() + "\n").collect();
+        let lines: String = messages.iter().map(|message| terminal_safe(message.line()) + "\n").collect();
         let output = self.output.clone();
         Box::pin(async move {
             // A stopped terminal blocks only this blocking thread.
@@ -49,5 +51,38 @@ impl MessageSink for JsonLines {
                 }
             }
         })
+    }
+}
+
+/// Escapes the characters of a JSON text that a terminal interprets. JSON has such characters only in strings, so the
+/// value stays equal.
+fn terminal_safe(line: String) -> String {
+    if !line.contains(is_unsafe) {
+        return line;
+    }
+    let mut safe = String::with_capacity(line.len());
+    for character in line.chars() {
+        if is_unsafe(character) {
+            // Writing to a `String` cannot fail. No such character is beyond U+FFFF.
+            let _ = write!(safe, "\\u{:04x}", u32::from(character));
+        } else {
+            safe.push(character);
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn terminal_characters_of_tenants_are_escaped() {
+        let value = json!({"data": "caf\u{e9}\u{9b}31m\u{202e}\u{2028}\u{7f}\n", "name": "a"});
+        let safe = terminal_safe(value.to_string());
+        assert!(!safe.contains(is_unsafe) && safe.contains("caf\u{e9}\\u009b31m\\u202e"), "{safe}");
+        assert_eq!(serde_json::from_str::<Value>(&safe).expect("JSON"), value);
     }
 }
