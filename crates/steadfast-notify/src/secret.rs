@@ -2,8 +2,16 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::timeout;
 
 use crate::config::secret::SecretFrom;
+
+/// Timeout of a repeated read of secrets. Afterwards, their last content stays in use.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Value of a secret.
 #[derive(Clone)]
@@ -41,5 +49,47 @@ impl Secret {
     /// Returns the value as text, if valid UTF-8.
     pub(crate) fn text(&self) -> Option<&str> {
         std::str::from_utf8(&self.0).ok()
+    }
+}
+
+/// Runs `read` on a blocking thread, and returns `None` without a result in time. At most one read with the same
+/// `reading` runs at a time.
+///
+/// A file system without a response must neither block the threads of the runtime, nor use up the blocking threads, nor
+/// stop the deliveries of a sink.
+pub(crate) async fn read_in_time<T: Send + 'static>(
+    reading: &Arc<AsyncMutex<()>>,
+    read: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let read = async {
+        let guard = reading.clone().lock_owned().await;
+        let task = tokio::task::spawn_blocking(move || {
+            // Held until the end of the read, even if the caller does not wait any longer.
+            let _guard = guard;
+            read()
+        });
+        task.await.ok()
+    };
+    timeout(READ_TIMEOUT, read).await.ok().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn hanging_read_ends_and_blocks_one_thread() {
+        let reading = Arc::<AsyncMutex<()>>::default();
+        let (sender, receiver) = channel::<()>();
+        let hanging = read_in_time(&reading, move || receiver.recv().is_ok());
+        assert_eq!(tokio::join!(hanging, advance(READ_TIMEOUT * 2)).0, None);
+        let next = read_in_time::<()>(&reading, || panic!("a second thread"));
+        assert_eq!(tokio::join!(next, advance(READ_TIMEOUT * 2)).0, None);
+        sender.send(()).expect("the thread waits");
+        assert_eq!(read_in_time(&reading, || 7).await, Some(7));
     }
 }

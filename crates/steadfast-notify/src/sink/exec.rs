@@ -5,20 +5,22 @@
 //! retry. After the timeout, the process group of the program is killed. A child process in another group survives.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
 use super::message_sink::{DeliveryFuture, MessageSink};
+use crate::config::secret::SecretFrom;
 use crate::config::sinks;
 use crate::delivery_outcome::DeliveryOutcome;
 use crate::message::Message;
-use crate::secret::Secret;
+use crate::secret::{Secret, read_in_time};
 
 /// Exit code of a permanent rejection (`EX_DATAERR` of `sysexits.h`).
 pub const REJECTED_EXIT_CODE: i32 = 65;
@@ -30,28 +32,37 @@ pub struct Exec {
     folder: PathBuf,
     /// Secrets at the last successful read.
     secrets: Mutex<BTreeMap<String, String>>,
+    /// Held during a read of the secrets.
+    reading: Arc<AsyncMutex<()>>,
 }
 
 impl Exec {
     /// Creates the sink. Relative paths start at `folder`.
     pub(super) fn new(settings: &sinks::ExecConfig, folder: PathBuf) -> Self {
-        let exec = Self { settings: settings.clone(), folder, secrets: Mutex::default() };
-        exec.secrets();
-        exec
+        let secrets = Mutex::new(read_secrets(&settings.secret_env, &folder));
+        Self { settings: settings.clone(), folder, secrets, reading: Arc::default() }
     }
 
     /// Returns the secrets for the environment. The files are read each time. If a file cannot be read, the last value
     /// is used: a file may be missing for an instant during replacement.
-    fn secrets(&self) -> BTreeMap<String, String> {
-        let mut last_secrets = self.secrets.lock();
-        for (name, from) in &self.settings.secret_env {
-            let read = Secret::read(from, &self.folder).ok();
-            if let Some(text) = read.as_ref().and_then(Secret::text).filter(|text| !text.contains('\0')) {
-                last_secrets.insert(name.clone(), text.to_owned());
-            }
+    async fn secrets(&self) -> BTreeMap<String, String> {
+        if !self.settings.secret_env.is_empty() {
+            let (secret_env, folder) = (self.settings.secret_env.clone(), self.folder.clone());
+            let read = read_in_time(&self.reading, move || read_secrets(&secret_env, &folder)).await;
+            self.secrets.lock().extend(read.unwrap_or_default());
         }
-        last_secrets.clone()
+        self.secrets.lock().clone()
     }
+}
+
+/// Reads the readable secrets. Blocks while reading.
+fn read_secrets(secret_env: &BTreeMap<String, SecretFrom>, folder: &Path) -> BTreeMap<String, String> {
+    let secret = |(name, from): (&String, &SecretFrom)| {
+        let secret = Secret::read(from, folder).ok()?;
+        let text = secret.text().filter(|text| !text.contains('\0'))?;
+        Some((name.clone(), text.to_owned()))
+    };
+    secret_env.iter().filter_map(secret).collect()
 }
 
 impl MessageSink for Exec {
@@ -73,7 +84,8 @@ impl Exec {
     async fn run(&self, message: &Message) -> DeliveryOutcome {
         let retry = |reason: String| DeliveryOutcome::Retry { retry_after: None, reason };
         let program = self.settings.command.first().map(String::as_str).unwrap_or_default();
-        let mut child_guard = match self.start(program, message) {
+        let secrets = self.secrets().await;
+        let mut child_guard = match self.start(program, message, secrets) {
             Ok(child) => ChildGuard(Some(child)),
             Err(error) => return retry(format!("cannot start {program}: {error}")),
         };
@@ -85,12 +97,12 @@ impl Exec {
         }
     }
 
-    fn start(&self, program: &str, message: &Message) -> std::io::Result<Child> {
+    fn start(&self, program: &str, message: &Message, secrets: BTreeMap<String, String>) -> std::io::Result<Child> {
         let mut command = Command::new(program);
         command
             .args(&self.settings.command[1..])
             .envs(&self.settings.env)
-            .envs(self.secrets())
+            .envs(secrets)
             .env("STEADFAST_ID", &message.id)
             .env("STEADFAST_RULE", &message.rule)
             .env("STEADFAST_TYPE", &message.kind)

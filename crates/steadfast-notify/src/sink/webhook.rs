@@ -26,6 +26,7 @@ use http_body_util::BodyExt;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use steadfast::unstable::cause::root_cause;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{Instant, timeout};
 
 use super::message_sink::{DeliveryFuture, MessageSink};
@@ -33,6 +34,7 @@ use crate::config::sinks::{self, WebhookMode};
 use crate::delivery_outcome::DeliveryOutcome;
 use crate::expression::{Expression, Purpose};
 use crate::message::Message;
+use crate::secret::read_in_time;
 use crate::server::ServerConfigError;
 use body::RequestBody;
 use redirect::MAX_REDIRECTS;
@@ -68,6 +70,8 @@ pub struct Webhook {
     body: Option<Expression>,
     /// Target with the secrets of the last read, and the instant of that read.
     target_and_read_time: Mutex<(Arc<WebhookTarget>, Instant)>,
+    /// Held during a read of the secrets.
+    reading: Arc<AsyncMutex<()>>,
 }
 
 impl Webhook {
@@ -90,6 +94,7 @@ impl Webhook {
             folder,
             body,
             target_and_read_time: Mutex::new((target, Instant::now())),
+            reading: Arc::default(),
         })
     }
 
@@ -107,9 +112,9 @@ impl Webhook {
             return current;
         }
         let (settings, folder) = (self.settings.clone(), self.folder.clone());
-        let read_task = tokio::task::spawn_blocking(move || LoadedSecrets::read(&settings, &folder));
-        let reloaded = match read_task.await {
-            Ok(Ok(loaded)) if !loaded.has_same_content(&current.loaded_secrets) => {
+        let loaded = read_in_time(&self.reading, move || LoadedSecrets::read(&settings, &folder)).await;
+        let reloaded = match loaded {
+            Some(Ok(loaded)) if !loaded.has_same_content(&current.loaded_secrets) => {
                 WebhookTarget::new(&self.settings, &self.folder, loaded).await.ok().map(Arc::new)
             }
             _ => None,
