@@ -1,4 +1,4 @@
-//! Wait at the start of a leader's term until a cache contains all earlier writes.
+//! Wait until a cache contains all earlier writes: at the start of a leader's term, and after a freeze of the process.
 //!
 //! A cache without doubt may still be some seconds behind: doubt starts only when an expected proof is missing. The
 //! earlier leader may have read a newer cache.
