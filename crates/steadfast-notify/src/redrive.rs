@@ -88,7 +88,7 @@ pub async fn redrive(
 /// Tries the letters of one sink, and returns the outcomes by the numbers of the letters.
 async fn deliver_in_order(
     sink: String,
-    stream: Option<Arc<dyn MessageStream>>,
+    stream: Option<Arc<dyn MessageSink>>,
     letters: Vec<(usize, Arc<Message>)>,
 ) -> Vec<(usize, DeliveryOutcome)> {
     let mut outcomes = Vec::new();

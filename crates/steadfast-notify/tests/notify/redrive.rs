@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::json;
 use steadfast_notify::dead_letter::DeadLetter;
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
-use steadfast_notify::sink::MessageStream;
-use steadfast_notify::{Streams, redrive};
+use steadfast_notify::sink::MessageSink;
+use steadfast_notify::{MessageSinks, redrive};
 
 use crate::delivery::{NO_DELAY, ScriptedSink, open_dead_letters, retry_outcome};
 use crate::folder::Folder;
@@ -30,9 +30,9 @@ async fn slow_sink_delays_no_other_redrive() {
     }
     let slow = ScriptedSink::new(|_, _| (Duration::from_secs(30), retry_outcome()));
     let fast = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
-    let streams = Streams::from([
-        ("slow".to_owned(), slow as Arc<dyn MessageStream>),
-        ("fast".to_owned(), fast.clone() as Arc<dyn MessageStream>),
+    let streams = MessageSinks::from([
+        ("slow".to_owned(), slow as Arc<dyn MessageSink>),
+        ("fast".to_owned(), fast.clone() as Arc<dyn MessageSink>),
     ]);
     let report = redrive(&dead_letters, &streams, None).await.expect("the file can be read");
     let names = |sink: &str| -> Vec<String> {
