@@ -15,7 +15,7 @@ use crate::stream::{AuditStream, Diagnosis, DiagnosisPhase, StallEvidence};
 use crate::version_table::{NameHash, VersionTable};
 
 /// Time between evidence and its evaluation, in which the stream may still deliver the change.
-const GRACE: Duration = Duration::from_secs(8);
+const EVALUATION_DELAY: Duration = Duration::from_secs(8);
 
 /// Time after which an undelivered change is no longer tracked.
 const MAX_CHANGE_AGE: Duration = Duration::from_secs(900);
@@ -304,7 +304,7 @@ impl ResourceState {
         let (position, mut lost) = (stream.position, Vec::new());
         for change in self.log.iter_mut().take_while(|change| change.version <= position) {
             let age = now.since(change.first_seen.max(open_since));
-            if !change.settled.contains(endpoint) && age >= GRACE {
+            if !change.settled.contains(endpoint) && age >= EVALUATION_DELAY {
                 change.settled.insert(endpoint);
                 lost.push(format!("{} at version {}", change.name, change.version));
                 repair(stream, endpoint, change);
@@ -332,12 +332,12 @@ impl ResourceState {
                 return false;
             }
             let age = now.since(missing.since);
-            if stream.position >= missing.list_version && age >= GRACE {
+            if stream.position >= missing.list_version && age >= EVALUATION_DELAY {
                 stream.store(missing.key, missing.version, true);
                 lost.push(format!("a deletion before version {}", missing.list_version));
                 return false;
             }
-            if stream.position < missing.list_version && age >= GRACE * 2 {
+            if stream.position < missing.list_version && age >= EVALUATION_DELAY * 2 {
                 waiting = Some(missing.list_version);
             }
             true
@@ -365,7 +365,7 @@ impl ResourceState {
             stream.evidence = None;
             return false;
         }
-        if now.since(evidence.since) < GRACE {
+        if now.since(evidence.since) < EVALUATION_DELAY {
             return false;
         }
         let message = format!(

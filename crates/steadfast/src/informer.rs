@@ -421,7 +421,7 @@ impl<K: Cacheable> Informer<K> {
             // Subscribes before the first check, so that a change between the two is not lost.
             let awaited_version =
                 version.filter(|version| !shared.snapshot().version().is_some_and(|at| is_at(at, version)));
-            let version_wait = awaited_version.and_then(|version| shared.version_wait(version));
+            let version_waiter = awaited_version.and_then(|version| shared.version_waiter(version));
             // Checks once more after the deadline: the last change may have arrived at the same time.
             if let Some(found) = condition(shared) {
                 return Ok(found);
@@ -433,8 +433,8 @@ impl<K: Cacheable> Informer<K> {
                 return Err(WaitFailure::Expired);
             }
             let progress = async {
-                match version_wait {
-                    Some(version_wait) => version_wait.await,
+                match version_waiter {
+                    Some(version_waiter) => version_waiter.await,
                     None => drop(changes.changed().await),
                 }
             };

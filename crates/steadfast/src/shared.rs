@@ -33,7 +33,7 @@ use crate::metrics::informer_counters::InformerCounters;
 use crate::metrics::observed::Observation;
 use crate::scope::Scope;
 use crate::subscription::Subscription;
-use crate::version_waits::{VersionReached, VersionWaits};
+use crate::version_waits::{VersionWaiter, VersionWaits};
 pub(crate) use diagnostic_callbacks::DiagnosticCallback;
 use diagnostic_callbacks::DiagnosticCallbacks;
 use lifetime::Lifetime;
@@ -247,16 +247,16 @@ impl<K: Send + Sync + 'static> Shared<K> {
     ///
     /// The caller must then check the cache. The waiter is woken at the version, or if the version may never be
     /// reached.
-    pub(crate) fn version_wait(&self, version: &ResourceVersion) -> Option<VersionReached<'_>> {
-        self.version_waits.enter(version)
+    pub(crate) fn version_waiter(&self, version: &ResourceVersion) -> Option<VersionWaiter<'_>> {
+        self.version_waits.add_waiter(version)
     }
 
     pub(crate) fn notify_changed(&self) {
         self.changed.send_modify(|count| *count += 1);
         let snapshot = self.snapshot();
         match snapshot.version() {
-            Some(version) if !self.is_stopped() => self.version_waits.pass(version, snapshot.epoch()),
-            _ => self.version_waits.pass_all(),
+            Some(version) if !self.is_stopped() => self.version_waits.record_version(version, snapshot.epoch()),
+            _ => self.version_waits.wake_all(),
         }
     }
 
@@ -376,7 +376,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let Footprint { objects, entries, layout, indexes } = self.snapshot().footprint();
         let dictionary_bytes = self.dictionary_len();
         let handlers = self.handlers();
-        let own = handlers.iter().filter(|handler| handler.is_first);
+        let own = handlers.iter().filter(|handler| handler.represents_handler);
         let queues = own.map(|handler| handler.runner().footprint()).sum();
         let decoded = self.decode_reports.bytes() + self.recent_bytes.load(Ordering::Relaxed);
         Memory { objects: objects + dictionary_bytes + decoded, keys: entries + layout, indexes, queues }

@@ -22,8 +22,8 @@ pub(crate) struct Subscription<K> {
     /// Filter of this informer's changes. Only the driver of the informer passes changes through it.
     pub(crate) filter: Option<HandlerFilter<K>>,
     pub(crate) resync: Option<Duration>,
-    /// True for the subscription that metrics count for the handler, so that each handler counts once.
-    pub(crate) is_first: bool,
+    /// True for the first subscription of the handler. Metrics count only this one, so that each handler counts once.
+    pub(crate) represents_handler: bool,
     /// True after all initial objects of the informer were queued.
     initial_objects_queued: AtomicBool,
     closed: AtomicBool,
@@ -48,7 +48,7 @@ impl<K: Send + Sync + 'static> Subscription<K> {
                 runner: runner.clone(),
                 filter: filter.clone().map(HandlerFilter::new),
                 resync,
-                is_first: index == 0,
+                represents_handler: index == 0,
                 initial_objects_queued: AtomicBool::new(false),
                 closed: AtomicBool::new(false),
                 slot: OnceLock::new(),
@@ -71,7 +71,7 @@ impl<K: Send + Sync + 'static> Subscription<K> {
     /// Sets the handler's slot among the handlers of the informer.
     pub(crate) fn set_slot(&self, slot: Slot) {
         let slot = self.slot.get_or_init(|| slot);
-        if self.is_first {
+        if self.represents_handler {
             self.runner.set_number(slot.id());
         }
         // A close before this call found no slot to release.

@@ -1,6 +1,7 @@
 //! Waits for a version of a cache. Each waiter is woken once at its version, not at every change before it.
 //!
-//! If a controller's watch lags, each key with a write has a waiter, and each publication would wake all of them.
+//! If a controller's watch lags, each key with a write has a waiter. A plain notification at each publication would
+//! wake all of them.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -22,24 +23,24 @@ struct Waiters {
     /// Epoch of the cache. In another epoch a target may never be reached.
     epoch: u64,
     /// `None` until the first poll.
-    wakers: BTreeMap<VersionWait, Option<Waker>>,
+    wakers: BTreeMap<WaiterKey, Option<Waker>>,
 }
 
-/// An ordered version and the number of a waiter for it.
+/// Key of a waiter: the awaited version, which is ordered, and the number of the waiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct VersionWait {
+struct WaiterKey {
     version: ResourceVersion,
     number: u64,
 }
 
-impl Ord for VersionWait {
+impl Ord for WaiterKey {
     fn cmp(&self, other: &Self) -> Ordering {
         let versions = self.version.order(&other.version).expect("only ordered versions are stored");
         versions.then(self.number.cmp(&other.number))
     }
 }
 
-impl PartialOrd for VersionWait {
+impl PartialOrd for WaiterKey {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
@@ -49,19 +50,19 @@ impl VersionWaits {
     /// Adds a waiter for `version`, or returns `None` if the version cannot be ordered.
     ///
     /// The caller must then check whether the cache has already reached the version.
-    pub(crate) fn enter(&self, version: &ResourceVersion) -> Option<VersionReached<'_>> {
+    pub(crate) fn add_waiter(&self, version: &ResourceVersion) -> Option<VersionWaiter<'_>> {
         version.is_ordered().then(|| {
             let mut waiters = self.lock();
-            let version_wait = VersionWait { version: version.clone(), number: waiters.next };
+            let waiter_key = WaiterKey { version: version.clone(), number: waiters.next };
             waiters.next += 1;
-            waiters.wakers.insert(version_wait.clone(), None);
-            VersionReached { version_waits: self, version_wait }
+            waiters.wakers.insert(waiter_key.clone(), None);
+            VersionWaiter { version_waits: self, waiter_key }
         })
     }
 
-    /// Records that the cache is at `version` of `epoch`, and wakes the waiters up to that version. Wakes all waiters
-    /// after a change of epoch, or if the version cannot be ordered.
-    pub(crate) fn pass(&self, version: &ResourceVersion, epoch: u64) {
+    /// Records that the cache has reached `version` of `epoch`, and wakes the waiters up to this version. Wakes all
+    /// waiters after a change of epoch, or if the version cannot be ordered.
+    pub(crate) fn record_version(&self, version: &ResourceVersion, epoch: u64) {
         let reached = {
             let mut waiters = self.lock();
             let is_new_epoch = std::mem::replace(&mut waiters.epoch, epoch) != epoch;
@@ -72,8 +73,7 @@ impl VersionWaits {
                 return;
             } else {
                 // Waiter numbers increase and never reach the maximum.
-                let still_waiting =
-                    waiters.wakers.split_off(&VersionWait { version: version.clone(), number: u64::MAX });
+                let still_waiting = waiters.wakers.split_off(&WaiterKey { version: version.clone(), number: u64::MAX });
                 std::mem::replace(&mut waiters.wakers, still_waiting)
             }
         };
@@ -81,7 +81,7 @@ impl VersionWaits {
     }
 
     /// Wakes all waiters, because their versions may never be reached.
-    pub(crate) fn pass_all(&self) {
+    pub(crate) fn wake_all(&self) {
         let reached = std::mem::take(&mut self.lock().wakers);
         wake(reached);
     }
@@ -92,21 +92,21 @@ impl VersionWaits {
     }
 }
 
-fn wake(reached: BTreeMap<VersionWait, Option<Waker>>) {
+fn wake(reached: BTreeMap<WaiterKey, Option<Waker>>) {
     reached.into_values().flatten().for_each(Waker::wake);
 }
 
-/// A waiter, ready after the cache has reached its version, or after the wait became pointless.
-pub(crate) struct VersionReached<'a> {
+/// Future that completes when the cache has reached the awaited version, or when the version may never be reached.
+pub(crate) struct VersionWaiter<'a> {
     version_waits: &'a VersionWaits,
-    version_wait: VersionWait,
+    waiter_key: WaiterKey,
 }
 
-impl Future for VersionReached<'_> {
+impl Future for VersionWaiter<'_> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let replaced = match self.version_waits.lock().wakers.get_mut(&self.version_wait) {
+        let replaced = match self.version_waits.lock().wakers.get_mut(&self.waiter_key) {
             None => return Poll::Ready(()),
             Some(Some(waker)) if waker.will_wake(context.waker()) => None,
             // The replaced waker is dropped after the lock is released: its `Drop` may be user code.
@@ -117,9 +117,9 @@ impl Future for VersionReached<'_> {
     }
 }
 
-impl Drop for VersionReached<'_> {
+impl Drop for VersionWaiter<'_> {
     fn drop(&mut self) {
-        let waker = self.version_waits.lock().wakers.remove(&self.version_wait);
+        let waker = self.version_waits.lock().wakers.remove(&self.waiter_key);
         drop(waker);
     }
 }
@@ -152,42 +152,42 @@ mod tests {
         let woken: Vec<_> = (0..3).map(|_| Arc::new(Woken::default())).collect();
         // Versions are compared as numbers; as text the last would be the smallest.
         let wanted = [8, 9, 10].map(version);
-        let mut places: Vec<_> =
-            wanted.iter().filter_map(|version| version_waits.enter(version).map(Box::pin)).collect();
-        assert_eq!(places.len(), 3);
+        let mut waiters: Vec<_> =
+            wanted.iter().filter_map(|version| version_waits.add_waiter(version).map(Box::pin)).collect();
+        assert_eq!(waiters.len(), 3);
         let mut poll = |at: usize| {
             let waker = Waker::from(woken[at].clone());
-            places[at].as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
+            waiters[at].as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
         };
         assert!(!poll(0) && !poll(1) && !poll(2));
         let seen = || [0, 1, 2].map(|at: usize| woken[at].0.load(Ordering::Relaxed));
-        (1..8).for_each(|at| version_waits.pass(&version(at), 0));
+        (1..8).for_each(|at| version_waits.record_version(&version(at), 0));
         assert_eq!(seen(), [0, 0, 0]);
-        version_waits.pass(&version(9), 0);
+        version_waits.record_version(&version(9), 0);
         assert_eq!(seen(), [1, 1, 0]);
         assert!(poll(0) && poll(1) && !poll(2));
-        version_waits.pass(&version(3), 1);
+        version_waits.record_version(&version(3), 1);
         assert_eq!(seen(), [1, 1, 1], "another epoch may never reach this version");
         assert!(poll(2));
     }
 
     #[test]
-    fn late_waiter_finds_version_passed() {
+    fn late_waiter_ignores_earlier_versions() {
         let version_waits = VersionWaits::default();
-        version_waits.pass(&version(5), 0);
-        let mut version_reached = pin!(version_waits.enter(&version(5)).expect("a comparable version"));
-        // Passed versions are not stored: the caller checks the cache after it has entered.
-        assert!(version_reached.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        version_waits.pass(&version(5), 0);
-        assert!(version_reached.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
-        assert!(version_waits.enter(&ResourceVersion::from("0x5")).is_none(), "the version is not comparable");
+        version_waits.record_version(&version(5), 0);
+        let mut waiter = pin!(version_waits.add_waiter(&version(5)).expect("a comparable version"));
+        // Reached versions are not stored: the caller checks the cache after it has added the waiter.
+        assert!(waiter.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        version_waits.record_version(&version(5), 0);
+        assert!(waiter.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+        assert!(version_waits.add_waiter(&ResourceVersion::from("0x5")).is_none(), "the version is not comparable");
     }
 
     #[test]
     fn cancelled_waiter_leaves_no_entry() {
         let version_waits = VersionWaits::default();
         for _ in 0..3 {
-            drop(version_waits.enter(&version(7)));
+            drop(version_waits.add_waiter(&version(7)));
         }
         assert!(version_waits.lock().wakers.is_empty());
     }

@@ -16,7 +16,7 @@ use crate::driver::Command;
 use crate::error::WaitError;
 use crate::informer::{Informer, PROOF_DELAY, is_at, is_unversioned};
 use crate::shared::Shared;
-use crate::writes::{GRACE, Outcome, Write, Writes};
+use crate::writes::{Outcome, VERSION_REQUEST_DELAY, Write, Writes};
 
 /// Interval at which a wait verifies that the server still has the awaited version. The server may have been restored
 /// from a backup.
@@ -212,7 +212,7 @@ impl<K: Cacheable> Informer<K> {
     }
 
     /// Returns the server's version from a request that was sent after `write`. If the response of the write was lost,
-    /// this request is sent [`GRACE`] after `response_lost_at`.
+    /// this request is sent [`VERSION_REQUEST_DELAY`] after `response_lost_at`.
     async fn version_after(
         &self,
         write: &Write,
@@ -221,7 +221,7 @@ impl<K: Cacheable> Informer<K> {
     ) -> Result<ResourceVersion, WaitError> {
         let grace_period = async {
             if let Some(response_lost_at) = response_lost_at.filter(|_| write.reached_version().is_none()) {
-                self.shared().environment.sleep_until(response_lost_at + GRACE).await;
+                self.shared().environment.sleep_until(response_lost_at + VERSION_REQUEST_DELAY).await;
             }
         };
         if self.within_limit(limit, grace_period).await.is_none() {
@@ -232,8 +232,10 @@ impl<K: Cacheable> Informer<K> {
                 return Ok(version.clone());
             }
             // One request serves all waiters for the write.
-            let after = response_lost_at
-                .map_or_else(|| self.shared().environment.now(), |response_lost_at| response_lost_at + GRACE);
+            let after = response_lost_at.map_or_else(
+                || self.shared().environment.now(),
+                |response_lost_at| response_lost_at + VERSION_REQUEST_DELAY,
+            );
             if let Some(Some(Some(version))) = self.within_limit(limit, self.server_version_since(after)).await {
                 write.set_reached_version(version);
                 continue;

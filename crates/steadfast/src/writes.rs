@@ -1,7 +1,7 @@
 //! Writes of a client, so that a caller can wait until a cache contains them (C12).
 //!
 //! A write is identified by its response. If the response is lost, the server may have executed the write. The client
-//! then requests the server's current version after a delay ([`GRACE`]), and assumes that the write is not newer.
+//! then requests the server's current version after [`VERSION_REQUEST_DELAY`], and assumes that the write is not newer.
 
 pub(crate) mod recording;
 pub(crate) mod request;
@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 /// Delay between a lost response and the version request. During this time the server can still execute the write,
 /// until it notices that the client has disconnected. A proxy that does not forward the disconnect can delay the write
 /// for as long as its own request timeout.
-pub(crate) const GRACE: Duration = Duration::from_secs(5);
+pub(crate) const VERSION_REQUEST_DELAY: Duration = Duration::from_secs(5);
 
 /// Writes that were made, or may have been made.
 ///
@@ -153,7 +153,7 @@ impl Writes {
     /// Adds the writes of `others`.
     ///
     /// An added state of an object replaces an older one with the same labels. An added unconfirmed write replaces an
-    /// earlier one to the same target if its version request is still to come.
+    /// earlier one to the same target, if the client has not yet requested the server's version for the added write.
     pub fn extend(&mut self, others: Self) {
         for write in others.list {
             match self.list.iter_mut().find(|current| write.covers(current)) {
@@ -205,8 +205,8 @@ impl Write {
         // Takes one lock at a time: two writes compared in both orders must not deadlock.
         let other_outcome = other.outcome();
         match (&*self.lock(), &other_outcome) {
-            // Neither write has a known version. If this write has no version yet from a later request, that request is
-            // still to come, and its version covers both writes.
+            // Neither write has a known version. If the client has not yet requested the server's version for this
+            // write, that request follows both writes, so its version covers both.
             (Outcome::Unknown(None), Outcome::Unknown(None)) => self.reached_version().is_none(),
             (Outcome::Stored { version, labels, .. }, Outcome::Stored { version: older, labels: before, .. }) => {
                 labels == before && version.order(older).is_some_and(std::cmp::Ordering::is_ge)

@@ -21,7 +21,11 @@ impl<K: Send + Sync + 'static> ReadInformer for Shared<K> {
             objects: snapshot.len(),
             memory: self.memory(),
             version: version.and_then(|version| version.as_str().parse().ok()),
-            handlers: handlers.iter().filter(|handler| handler.is_first).map(|handler| handler.read()).collect(),
+            handlers: handlers
+                .iter()
+                .filter(|handler| handler.represents_handler)
+                .map(|handler| handler.read())
+                .collect(),
         }
     }
 }
