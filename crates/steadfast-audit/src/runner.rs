@@ -29,7 +29,7 @@ const MAX_PAGE_BYTES: usize = 8 << 20;
 /// Maximum size of a record of a watch, and of the body of a rejection.
 const MAX_RECORD_BYTES: usize = 4 << 20;
 
-/// Number of replies that wait for the auditor. At this limit, the connections are read later.
+/// Maximum number of replies that wait for the auditor. At this limit, reads from the connections pause.
 const MAX_PENDING_REPLIES: usize = 256;
 
 /// Interval of [`AuditInput::Tick`].
@@ -108,7 +108,7 @@ impl Drop for Audit {
     }
 }
 
-/// Task of a request, which ends with its handle.
+/// Task of a request. Dropping the handle aborts the task.
 struct RequestTask(JoinHandle<()>);
 
 impl Drop for RequestTask {
@@ -129,7 +129,7 @@ async fn run(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut tasks: HashMap<u64, RequestTask> = HashMap::new();
     loop {
-        // Records precede the tick that evaluates them.
+        // `biased` processes all received records before the tick that evaluates them.
         let input = tokio::select! {
             biased;
             Some((request, reply)) = received.recv() => AuditInput::Reply(request, reply),
@@ -184,11 +184,12 @@ impl Exchange {
     /// Sends the request, and returns the body of a successful response.
     async fn send(&self) -> Result<ResponseBody, AuditFailure> {
         let request = Request::get(&self.path).header("accept", accept(&self.query));
-        // The deadline of this exchange expires first. A watch may be silent.
+        // `self.deadline` must expire first, so the deadline for the headers is longer. A watch may be silent, so its
+        // body has no deadline.
         let deadlines = Deadlines { headers: Some(self.deadline * 2), progress: None };
         let request = request.extension(deadlines).body(Body::empty());
         let request = request.map_err(|error| AuditFailure::Unusable(format!("the path is not valid: {error}")))?;
-        let response = self.connection.send(request).await.map_err(not_sent)?;
+        let response = self.connection.send(request).await.map_err(send_failure)?;
         let (head, body) = response.into_parts();
         if head.status.is_success() {
             return Ok(body);
@@ -258,8 +259,8 @@ async fn collect(body: ResponseBody, limit: usize) -> Result<Vec<u8>, AuditFailu
     }
 }
 
-/// Returns the cause without advice for writes, which the audit does not send.
-fn not_sent(error: SendError) -> AuditFailure {
+/// Returns the cause of a failed request, without advice for writes, which the audit does not send.
+fn send_failure(error: SendError) -> AuditFailure {
     AuditFailure::NoResponse(match error {
         SendError::Transport(error) => error.cause(),
         other => other.to_string(),

@@ -12,39 +12,40 @@ use crate::short::ShortText;
 /// Some aggregated APIs provide no UIDs. Such an object is identified by its name. Any other object of this name counts
 /// as this object, since no client can distinguish them (C1).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Uid(ShortText<LENGTH>);
+pub struct Uid(ShortText<INLINE_BYTES>);
 
-/// Inline length in bytes; UIDs of Kubernetes have 36.
-const LENGTH: usize = 38;
+/// Maximum length of an inline UID in bytes. UIDs of Kubernetes have 36 bytes.
+const INLINE_BYTES: usize = 38;
 
 /// Prefix of a name that replaces a missing UID.
-const NAME: char = '\u{1}';
+const NAME_PREFIX: char = '\u{1}';
 
-/// Prefix that escapes a UID whose text starts with one of the two prefixes.
-const LITERAL: char = '\0';
+/// Prefix that escapes a UID from the server that starts with one of the two prefixes.
+const LITERAL_PREFIX: char = '\0';
 
 impl Uid {
     /// Creates the UID with the text `text`.
     pub fn new(text: &str) -> Self {
         // A UID that starts like a marker is escaped, so no server can forge an identity by name.
-        let text = if text.starts_with([NAME, LITERAL]) { &format!("{LITERAL}{text}") } else { text };
+        let text =
+            if text.starts_with([NAME_PREFIX, LITERAL_PREFIX]) { &format!("{LITERAL_PREFIX}{text}") } else { text };
         Self(text.into())
     }
 
     /// Creates a substitute UID for the object at `key`, unique for each key.
     pub fn by_name(key: &ObjectKey) -> Self {
-        Self(format!("{NAME}{}\0{}", key.namespace().unwrap_or_default(), key.name()).as_str().into())
+        Self(format!("{NAME_PREFIX}{}\0{}", key.namespace().unwrap_or_default(), key.name()).as_str().into())
     }
 
     /// Returns whether the server provided the UID. Otherwise the object is identified by its name.
     pub fn is_given(&self) -> bool {
-        self.0.as_bytes().first() != Some(&(NAME as u8))
+        self.0.as_bytes().first() != Some(&(NAME_PREFIX as u8))
     }
 
     /// Returns the UID from the server; empty if the server provided none.
     pub fn as_str(&self) -> &str {
         let text = self.unique_text();
-        if self.is_given() { text.strip_prefix(LITERAL).unwrap_or(text) } else { "" }
+        if self.is_given() { text.strip_prefix(LITERAL_PREFIX).unwrap_or(text) } else { "" }
     }
 
     /// Returns whether two objects of one name count as one object. They do, unless both have UIDs and these differ.

@@ -35,7 +35,7 @@ pub(super) fn reported_offset(expr: &Expr) -> usize {
     match &expr.kind {
         // cel-go reports the dot in front of the field.
         ExprKind::Select { optional: false, .. } => offset.saturating_sub(1),
-        // cel-go reports the parenthesis after the name. `offset` is that of the name without its namespace.
+        // cel-go reports the parenthesis after the name. `offset` is the start of the part after the last dot.
         ExprKind::Call { name, .. } => offset + name.rsplit('.').next().unwrap_or_default().len(),
         ExprKind::Has { .. } => offset + "has".len(),
         ExprKind::Comprehension(comprehension) => offset + macro_name(comprehension).len(),

@@ -1,8 +1,8 @@
 //! Type check of an expression before an evaluation.
 //!
 //! The checker follows the checker of cel-go in the environment of validation rules: names, fields, operators, and
-//! functions with their receivers and arguments. A wrong operand fits everywhere, so that one check also finds the
-//! errors that do not depend on the operand.
+//! functions with their receivers and arguments. The type of a wrong operand fits every operator and function. One
+//! check therefore reports all errors that do not depend on this operand.
 
 mod error;
 mod literals;
@@ -23,7 +23,8 @@ use crate::types::Type;
 /// Names that start the full names of types and namespaces.
 const QUALIFIERS: [&str; 3] = ["google", "kubernetes", "net"];
 
-/// Number of errors beyond which errors in the operand of a macro are reported once instead of twice.
+/// Number of errors up to which an error in the operand of a macro is reported twice, as by cel-go. Beyond this number,
+/// such an error is reported once.
 const MAX_COPIED_ERRORS: usize = 200;
 
 /// Returns the type of `expr` with variables of these types.
@@ -68,7 +69,7 @@ impl<'e> Checker<'e> {
     /// Returns the type of `expr`, and records the errors within. The type of a wrong expression is [`StaticType::ERROR`].
     fn static_type(&mut self, expr: &'e Expr) -> StaticType {
         match &expr.kind {
-            ExprKind::Literal(literal) => literal_kind(literal),
+            ExprKind::Literal(literal) => literal_type(literal),
             ExprKind::Name(name) => self.name(expr, name),
             ExprKind::Select { of: operand, field, optional } => self.select(expr, operand, field, *optional),
             ExprKind::Has { of: operand, field } => {
@@ -167,7 +168,7 @@ impl<'e> Checker<'e> {
 
     fn select(&mut self, expr: &Expr, operand: &'e Expr, field: &str, is_optional: bool) -> StaticType {
         let operand = self.static_type(operand);
-        match field_kind(&operand, field) {
+        match field_type(&operand, field) {
             // An optional of an optional collapses: `a.?b.?c` is one optional.
             Ok(static_type) if is_optional && !matches!(static_type, StaticType::Optional(_)) => {
                 StaticType::optional(static_type)
@@ -404,11 +405,11 @@ impl LiteralItemType {
 }
 
 fn no_overload(offset: usize, name: &str, target: Option<&StaticType>, arguments: &[StaticType]) -> TypeError {
-    let kinds: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-    let kinds = kinds.join(", ");
+    let types: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+    let types = types.join(", ");
     let applied = match target {
-        Some(target) => format!("{target}.({kinds})"),
-        None => format!("({kinds})"),
+        Some(target) => format!("{target}.({types})"),
+        None => format!("({types})"),
     };
     TypeError::new(offset, format!("found no matching overload for '{name}' applied to '{applied}'"))
 }
@@ -418,13 +419,13 @@ fn type_mismatch(expr: &Expr, expected: &StaticType, found: &StaticType) -> Type
 }
 
 /// Returns the type of a field, or an error message.
-fn field_kind(operand: &StaticType, field: &str) -> Result<StaticType, String> {
+fn field_type(operand: &StaticType, field: &str) -> Result<StaticType, String> {
     match operand {
         StaticType::Any | StaticType::Plain(Type::Invalid) => Ok(StaticType::Any),
         StaticType::Object(fields) => fields.get(field).cloned().ok_or_else(|| format!("undefined field '{field}'")),
         StaticType::Map(_, value) => Ok(StaticType::clone(value)),
         // Selection through an optional results in an optional, as the evaluator does.
-        StaticType::Optional(inner) => field_kind(inner, field).map(StaticType::optional),
+        StaticType::Optional(inner) => field_type(inner, field).map(StaticType::optional),
         // These types are messages without fields in cel-go.
         StaticType::Plain(Type::Quantity | Type::Url | Type::Semver | Type::Format) => {
             Err(format!("unexpected failed resolution of '{operand}'"))
@@ -433,7 +434,7 @@ fn field_kind(operand: &StaticType, field: &str) -> Result<StaticType, String> {
     }
 }
 
-fn literal_kind(literal: &Literal) -> StaticType {
+fn literal_type(literal: &Literal) -> StaticType {
     if let Literal::Type(cel_type) = literal {
         return StaticType::type_of(*cel_type);
     }

@@ -124,7 +124,7 @@ async fn send(
 ) -> Result<Reply, RequestError> {
     let started = Instant::now();
     let exchange = async {
-        let response = connection.send(request(method, path, body, deadline)?).await.map_err(not_sent)?;
+        let response = connection.send(request(method, path, body, deadline)?).await.map_err(send_failure)?;
         let (head, body) = response.into_parts();
         let body = read_body(body).await?;
         Ok(Reply { status: head.status, headers: head.headers, body, elapsed: started.elapsed() })
@@ -154,7 +154,7 @@ fn request(method: Method, path: &str, body: Vec<u8>, deadline: Duration) -> Res
 
 /// Returns the cause of a transport error without its advice about repeated writes. The checks create no stored
 /// objects, so a repeated request is harmless.
-fn not_sent(error: SendError) -> RequestError {
+fn send_failure(error: SendError) -> RequestError {
     RequestError::NoResponse(match error {
         SendError::Transport(error) => error.cause(),
         other => other.to_string(),
@@ -170,7 +170,7 @@ pub(super) async fn watch(
     mut read: impl FnMut(Value) -> ControlFlow<()> + Send,
 ) -> Result<(), RequestError> {
     let opened = timeout(REQUEST_DEADLINE, async {
-        connection.send(request(Method::GET, path, Vec::new(), REQUEST_DEADLINE)?).await.map_err(not_sent)
+        connection.send(request(Method::GET, path, Vec::new(), REQUEST_DEADLINE)?).await.map_err(send_failure)
     });
     let response = opened.await.unwrap_or(Err(RequestError::Deadline(REQUEST_DEADLINE)))?;
     let (head, mut body) = response.into_parts();

@@ -7,7 +7,7 @@ use super::leaf::Leaf;
 use super::width::MAX_NODE_LENGTH;
 use crate::footprint::shared;
 
-/// Minimum size of a node other than the root, after a removal below it.
+/// Minimum length of each node except the root. After a removal, a shorter node merges with a neighbour.
 const MIN_NODE_LENGTH: usize = MAX_NODE_LENGTH / 4;
 
 /// Node of the tree.
@@ -33,7 +33,7 @@ pub(super) enum Inserted<K, V> {
     Replaced(Option<V>),
     /// The key is new, and the node was not split.
     Added,
-    /// The key is new, and the upper half of the node has become a separate node that starts with this key.
+    /// The key is new, and the node was split. Contains the new node with the upper half, and the first key below it.
     Split(K, Node<K, V>),
 }
 
@@ -52,8 +52,8 @@ impl<K, V> Node<K, V> {
         }
     }
 
-    /// Returns the memory in bytes. The memory to which values point is included, as `value` returns it for each value.
-    /// The memory to which keys point is not included.
+    /// Returns the memory in bytes. Includes the memory to which a value points: `value` returns it for each value.
+    /// Does not include the memory to which keys point.
     pub(super) fn footprint(&self, value: &impl Fn(&V) -> usize) -> usize {
         let below = match self {
             Self::Leaf(leaf) => {
