@@ -78,7 +78,7 @@ pub(crate) struct Cluster {
     pub(crate) clock: Clock,
     /// The embedded history.
     pub(crate) store: Arc<Store>,
-    /// Signal after every change: of the store, of a fault, or of a stream's control.
+    /// Signal after each change of the store, of the active faults or of a controlled stream.
     pub(crate) changed: Signal,
     pub(crate) replicas: Vec<Replica>,
     pub(crate) tls: Mutex<Option<ServerTls>>,

@@ -173,7 +173,7 @@ pub struct RuleConfig {
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
 pub struct ResultLimits {
-    /// Maximum number of entries of a mirror. Defaults to 1000.
+    /// Maximum number of entries for a mirror. Defaults to 1000.
     #[schemars(range(min = 1))]
     pub entries: usize,
     /// Maximum number of bytes as JSON. Defaults to 1048576.

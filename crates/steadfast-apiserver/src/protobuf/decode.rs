@@ -115,24 +115,24 @@ fn decode_message(
 
 fn put_field(field: &Field, value: &WireValue<'_>, object: &mut Map<String, Value>) -> Result<(), DecodeFailure> {
     match field.shape {
-        FieldShape::Map(kind) => {
-            let (key, value) = map_entry(value, |value| decode_value(value, kind), kind)?;
+        FieldShape::Map(value_type) => {
+            let (key, value) = map_entry(value, |value| decode_value(value, value_type), value_type)?;
             object.entry(field.name).or_insert_with(|| json!({}))[key] = value;
         }
-        FieldShape::MapOfLists(kind) => {
-            let (key, value) = map_entry(value, |value| decode_items(value, kind), kind)?;
+        FieldShape::MapOfLists(value_type) => {
+            let (key, value) = map_entry(value, |value| decode_items(value, value_type), value_type)?;
             object.entry(field.name).or_insert_with(|| json!({}))[key] = value;
         }
-        FieldShape::List(kind) => {
-            let item = decode_value(value, kind)?;
+        FieldShape::List(value_type) => {
+            let item = decode_value(value, value_type)?;
             if let Value::Array(items) = object.entry(field.name).or_insert_with(|| json!([])) {
                 items.push(item);
             }
         }
-        FieldShape::One(kind) => {
-            let decoded = decode_value(value, kind)?;
+        FieldShape::One(value_type) => {
+            let decoded = decode_value(value, value_type)?;
             // Messages always contain plain fields. JSON omits their zero values.
-            let is_zero = match kind {
+            let is_zero = match value_type {
                 ValueType::Json(_) => decoded.is_null(),
                 // Messages contain empty bytes only if the field is set.
                 ValueType::Bytes => false,
@@ -148,8 +148,8 @@ fn put_field(field: &Field, value: &WireValue<'_>, object: &mut Map<String, Valu
     Ok(())
 }
 
-fn decode_value(value: &WireValue<'_>, kind: ValueType) -> Result<Value, DecodeFailure> {
-    Ok(match (kind, value) {
+fn decode_value(value: &WireValue<'_>, value_type: ValueType) -> Result<Value, DecodeFailure> {
+    Ok(match (value_type, value) {
         (ValueType::Text, WireValue::Bytes(bytes)) => text_value(bytes),
         (ValueType::Bytes, WireValue::Bytes(bytes)) => STANDARD.encode(bytes).into(),
         (ValueType::Bool, WireValue::Varint(number)) => (*number != 0).into(),
@@ -220,16 +220,16 @@ fn single_field(bytes: &[u8]) -> Result<&[u8], DecodeFailure> {
 }
 
 /// Decodes the items of a list that is wrapped in a message, since map values cannot be lists.
-fn decode_items(value: &WireValue<'_>, kind: ValueType) -> Result<Value, DecodeFailure> {
+fn decode_items(value: &WireValue<'_>, value_type: ValueType) -> Result<Value, DecodeFailure> {
     let WireValue::Bytes(bytes) = value else { return Err(DecodeFailure::Malformed) };
-    let items = FieldIter(bytes).map(|(_, item)| decode_value(&item.ok_or(DecodeFailure::Malformed)?, kind));
+    let items = FieldIter(bytes).map(|(_, item)| decode_value(&item.ok_or(DecodeFailure::Malformed)?, value_type));
     items.collect::<Result<Vec<_>, _>>().map(Value::Array)
 }
 
 fn map_entry(
     entry: &WireValue<'_>,
     read: impl Fn(&WireValue<'_>) -> Result<Value, DecodeFailure>,
-    kind: ValueType,
+    value_type: ValueType,
 ) -> Result<(String, Value), DecodeFailure> {
     let WireValue::Bytes(entry) = entry else { return Err(DecodeFailure::Malformed) };
     let (mut key, mut found) = (String::new(), None);
@@ -241,7 +241,7 @@ fn map_entry(
         }
     }
     // Protobuf omits an empty value of a map entry.
-    let empty = || if matches!(kind, ValueType::Text | ValueType::Bytes) { "".into() } else { Value::Null };
+    let empty = || if matches!(value_type, ValueType::Text | ValueType::Bytes) { "".into() } else { Value::Null };
     Ok((key, found.unwrap_or_else(empty)))
 }
 
@@ -334,8 +334,8 @@ mod tests {
 
     #[test]
     fn embedded_structs_are_flattened() {
-        // A volume (2) of a pod's spec (1) with the source (2) secret (6) of this name (1), and with an empty source
-        // (2).
+        // Field numbers: `spec` of a pod is 2, and `volumes` of a spec is 1. A volume has `name` (1) and the inline
+        // struct `volumeSource` (2). In the inline struct, `emptyDir` is 2 and `secret` is 6.
         let secret = field(6, &field(1, b"s"));
         let volumes = [
             field(1, &[field(1, b"a"), field(2, &secret)].concat()),

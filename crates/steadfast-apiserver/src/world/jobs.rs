@@ -27,8 +27,9 @@ pub(super) fn reconcile(context: &Context<'_>, key: &Key, job: &Value, plan: &mu
         return;
     }
     let pods: Vec<_> = context.view.controlled(metadata::text(job, "uid"), Kind::Pod).collect();
-    let of_phase = |phase: &str| pods.iter().filter(|(_, pod)| text(pod, "/status/phase") == phase).count() as u64;
-    let (succeeded, failed) = (of_phase("Succeeded"), of_phase("Failed"));
+    let count_in_phase =
+        |phase: &str| pods.iter().filter(|(_, pod)| text(pod, "/status/phase") == phase).count() as u64;
+    let (succeeded, failed) = (count_in_phase("Succeeded"), count_in_phase("Failed"));
     let active: Vec<_> = pods.iter().filter(|(_, pod)| template::is_active(pod)).collect();
     let terminating = pods.iter().filter(|(_, pod)| template::is_terminating(pod)).count();
     let ready = active.iter().filter(|(_, pod)| template::is_ready(pod)).count();
@@ -60,7 +61,7 @@ pub(super) fn reconcile(context: &Context<'_>, key: &Key, job: &Value, plan: &mu
         "active": count, "ready": ready, "succeeded": succeeded, "failed": failed, "terminating": terminating,
         "startTime": started, "uncountedTerminatedPods": {},
     });
-    let end = |kinds: [&str; 2], reason: &str, message: &str| -> Value {
+    let final_conditions = |kinds: [&str; 2], reason: &str, message: &str| -> Value {
         let conditions = kinds.into_iter().map(|kind| {
             let mut condition = condition(job, kind, true, reason, message, &now);
             condition["lastProbeTime"] = condition["lastTransitionTime"].clone();
@@ -70,13 +71,14 @@ pub(super) fn reconcile(context: &Context<'_>, key: &Key, job: &Value, plan: &mu
     };
     if is_failed {
         let message = "Job has reached the specified backoff limit";
-        status["conditions"] = end(["FailureTarget", "Failed"], "BackoffLimitExceeded", message);
+        status["conditions"] = final_conditions(["FailureTarget", "Failed"], "BackoffLimitExceeded", message);
         (status["active"], status["terminating"]) = (0.into(), 0.into());
     } else if is_complete {
         let message = "Reached expected number of succeeded pods";
-        status["conditions"] = end(["SuccessCriteriaMet", "Complete"], "CompletionsReached", message);
+        status["conditions"] = final_conditions(["SuccessCriteriaMet", "Complete"], "CompletionsReached", message);
         status["completionTime"] = now.as_str().into();
-        // Nothing updates a complete job. A real cluster completes it after its last pod has ended.
+        // The status of a complete job is final, so the count must be 0 already. A real cluster completes a job after
+        // its last pod has ended.
         status["terminating"] = 0.into();
     }
     plan.patch_status(key, job, status);

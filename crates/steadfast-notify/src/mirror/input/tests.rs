@@ -156,7 +156,7 @@ async fn new_leader_waits_for_earlier_writes() {
     let doubt = fixture.input.doubt().expect("doubt before the confirmation");
     assert!(doubt.contains("that the earlier leader knew"), "{doubt}");
     assert!(fixture.input.is_held_back(), "the earlier leader may have removed an entry");
-    // A freeze of the process counts only once.
+    // The pause counts as a freeze of the process: only its first second counts towards the maximum of 5 s.
     sleep(Duration::from_secs(5)).await;
     fixture.input.enter_term(7, Duration::ZERO, &wake);
     assert!(fixture.input.is_held_back(), "the version may arrive after a freeze");
