@@ -12,7 +12,7 @@
 //! | `visit PATTERN READS` | reads one field of at least READS objects; PATTERN is `all` (passes over all objects), `hot` (random objects of a fixed 1 %) or `random` (random objects) | processor time, memory |
 //! | `checksum` | | checksum and number of all objects |
 //! | `processor` | | processor time so far |
-//! | `kept` | waits until the whole cache is in the file of `--checkpoint` | number of written bytes |
+//! | `checkpointed` | waits until the whole cache is in the file of `--checkpoint` | number of written bytes |
 //! | `reads SECONDS` | gets objects, and lists a namespace from time to time | number and durations of the reads |
 
 mod baseline;
@@ -131,7 +131,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
                 print_response(&json!({ "phase": "checksum", "sum": sum, "objects": cache.len() }));
             }
             "processor" => print_response(&json!({ "phase": "processor", "seconds": processor_time()? })),
-            "kept" => {
+            "checkpointed" => {
                 let bytes = loop {
                     let stats = cache.checkpoint_stats().ok_or("no checkpoint is written; pass --checkpoint")?;
                     // The checkpoint is written in the background, after the sync.
@@ -140,7 +140,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
                     }
                     sleep(Duration::from_millis(10)).await;
                 };
-                print_response(&json!({ "phase": "kept", "bytes": bytes }));
+                print_response(&json!({ "phase": "checkpointed", "bytes": bytes }));
             }
             "reads" => {
                 let limit = Duration::from_secs_f64(argument.parse()?);

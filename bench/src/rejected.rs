@@ -127,15 +127,15 @@ struct ReconcileTimes(Mutex<HashMap<String, Vec<Instant>>>);
 
 impl ReconcileTimes {
     fn record(&self, map: &ConfigMap) {
-        let mut calls = self.0.lock();
-        calls.entry(map.name_any()).or_default().push(Instant::now());
+        let mut times = self.0.lock();
+        times.entry(map.name_any()).or_default().push(Instant::now());
     }
 
     /// Returns the delay from `since` to the first reconcile of `name` that started after it.
     fn delay_since(&self, name: &str, since: Instant) -> Option<Duration> {
-        let calls = self.0.lock();
+        let times = self.0.lock();
         // Reconciles that started before the change do not count, even if they end later.
-        calls.get(name)?.iter().find(|at| **at >= since).map(|at| *at - since)
+        times.get(name)?.iter().find(|at| **at >= since).map(|at| *at - since)
     }
 }
 
@@ -157,10 +157,10 @@ fn run_scenario(
             server.create(&config_map(name, "before"))?;
         }
         let connection = InMemory::default().connection(&server).await?;
-        let calls = Arc::new(ReconcileTimes::default());
+        let reconcile_times = Arc::new(ReconcileTimes::default());
         let running = match library {
-            ControllerLibrary::Steadfast => run_steadfast(&connection, fault, calls.clone())?,
-            ControllerLibrary::KubeRuntime => run_kube_runtime(&connection, fault, calls.clone()),
+            ControllerLibrary::Steadfast => run_steadfast(&connection, fault, reconcile_times.clone())?,
+            ControllerLibrary::KubeRuntime => run_kube_runtime(&connection, fault, reconcile_times.clone()),
         };
         let running = tokio::spawn(running);
         // The retries of the rejected source have reached their maximum delay before the first change.
@@ -188,7 +188,7 @@ fn run_scenario(
         running.abort();
 
         let delays = |names: &[String], since: &[Instant]| {
-            names.iter().zip(since).map(|(name, since)| calls.delay_since(name, *since)).collect()
+            names.iter().zip(since).map(|(name, since)| reconcile_times.delay_since(name, *since)).collect()
         };
         Ok(Delays { objects: delays(&objects, &changed_at), owned_pods: delays(&owners, &created_at) })
     })
@@ -212,11 +212,11 @@ fn pod_of(owner: &str) -> Pod {
 fn run_steadfast(
     connection: &Connection,
     fault: InjectedFault,
-    calls: Arc<ReconcileTimes>,
+    reconcile_times: Arc<ReconcileTimes>,
 ) -> Result<BoxFuture<'static, ()>, BenchError> {
     let factory = InformerFactory::new(connection);
-    let reconcile = |map: Arc<ConfigMap>, calls: Arc<ReconcileTimes>| async move {
-        calls.record(&map);
+    let reconcile = |map: Arc<ConfigMap>, reconcile_times: Arc<ReconcileTimes>| async move {
+        reconcile_times.record(&map);
         Ok::<_, Infallible>(Action::await_change())
     };
     let mut controller =
@@ -228,7 +228,7 @@ fn run_steadfast(
             .owns::<PersistentVolumeClaim>(Scope::all())
             .owns::<LimitRange>(Scope::all());
     }
-    let controller = controller.run(reconcile, back_off, calls)?;
+    let controller = controller.run(reconcile, back_off, reconcile_times)?;
     Ok(Box::pin(async move {
         // The controller runs in tasks of its own. This future only keeps the values alive.
         std::future::pending::<()>().await;
@@ -240,11 +240,11 @@ fn run_steadfast(
 fn run_kube_runtime(
     connection: &Connection,
     fault: InjectedFault,
-    calls: Arc<ReconcileTimes>,
+    reconcile_times: Arc<ReconcileTimes>,
 ) -> BoxFuture<'static, ()> {
     let (client, config) = (connection.client(), watcher::Config::default);
-    let reconcile = |map: Arc<ConfigMap>, calls: Arc<ReconcileTimes>| async move {
-        calls.record(&map);
+    let reconcile = |map: Arc<ConfigMap>, reconcile_times: Arc<ReconcileTimes>| async move {
+        reconcile_times.record(&map);
         Ok::<_, Infallible>(runtime::controller::Action::await_change())
     };
     let policy =
@@ -259,5 +259,5 @@ fn run_kube_runtime(
             .owns(Api::<PersistentVolumeClaim>::all(client.clone()), config())
             .owns(Api::<LimitRange>::all(client), config());
     }
-    Box::pin(controller.run(reconcile, policy, calls).for_each(|_| std::future::ready(())))
+    Box::pin(controller.run(reconcile, policy, reconcile_times).for_each(|_| std::future::ready(())))
 }

@@ -111,8 +111,8 @@ fn python_level(level: Level) -> u8 {
 struct LogSubscriber;
 
 impl Subscriber for LogSubscriber {
-    /// Returns that `enabled` decides each time: the level of the Python logger can change. By default, a message that is
-    /// disabled when it first occurs would stay disabled.
+    /// Requests a call of `enabled` for each message, because the level of the Python logger can change. By default, a
+    /// message that is disabled at its first occurrence stays disabled.
     fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
         Interest::sometimes()
     }

@@ -108,7 +108,7 @@ fn steps(text: &str) -> Result<Vec<Step>, String> {
                 (Step::Member(name.to_owned()), after.strip_prefix(']').ok_or_else(error)?)
             };
             steps.push(step);
-            rest = following(text, after)?;
+            rest = rest_after_separator(text, after)?;
             continue;
         }
         let end = rest.find(['.', '[']).unwrap_or(rest.len());
@@ -116,7 +116,7 @@ fn steps(text: &str) -> Result<Vec<Step>, String> {
             return Err(format!("path {text:?} contains an empty name; write spec.nodeName"));
         }
         steps.push(Step::Member(rest[..end].to_owned()));
-        rest = following(text, &rest[end..])?;
+        rest = rest_after_separator(text, &rest[end..])?;
     }
     Ok(steps)
 }
@@ -136,8 +136,8 @@ fn correct_form(text: &str) -> Option<String> {
     Some(if path.is_empty() { "spec.nodeName".to_owned() } else { path })
 }
 
-/// Returns the next step of the path `text`, from `after`, the rest behind a step.
-fn following<'a>(text: &str, after: &'a str) -> Result<&'a str, String> {
+/// Returns the rest of the path after the separator of two steps. `after` is the part of the path `text` behind a step.
+fn rest_after_separator<'a>(text: &str, after: &'a str) -> Result<&'a str, String> {
     match after.strip_prefix('.') {
         Some("") => Err(format!("path {text:?} ends with a dot")),
         Some(next) => Ok(next),

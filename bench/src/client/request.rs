@@ -34,7 +34,7 @@ pub(crate) struct ClientArgs {
     /// Caches each object as its difference from a similar one; only Steadfast supports this
     #[arg(long)]
     pub(super) packed: bool,
-    /// Minimum size of decoded objects that are cached in packed form, in bytes; only Steadfast supports this
+    /// Minimum size in bytes of decoded objects that are cached as compressed bytes; only Steadfast supports this
     #[arg(long)]
     pub(super) decode_on_demand_above: Option<usize>,
     /// Number of helper threads for decoding; only Steadfast supports this

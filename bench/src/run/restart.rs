@@ -127,7 +127,7 @@ impl RestartRun<'_> {
         }
         let (mut first, _) = self.start_client(&checkpoint).await?;
         if self.has_checkpoint() {
-            let written = first.request("kept").await?["bytes"].as_f64().unwrap_or(f64::NAN);
+            let written = first.request("checkpointed").await?["bytes"].as_f64().unwrap_or(f64::NAN);
             self.workspace.say(&format!("{}: {} MB written", self.variant.name, format_number(written / 1e6)));
         }
         // The drop kills the process, as a crash would. The checkpoint must survive that.

@@ -5,8 +5,8 @@ use steadfast_contract::{Change, History};
 
 use crate::TestkitError;
 
-/// Returns the history of the resource `plural` of `group` on `server`, for the checker. Events always belong to the
-/// core group.
+/// Returns the history of the resource `plural` of `group` on `server`, for the checker. The group of `events` is the
+/// core group, because the server stores `Event` objects of `events.k8s.io` there.
 ///
 /// # Errors
 ///

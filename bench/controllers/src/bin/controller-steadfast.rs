@@ -17,7 +17,7 @@ struct SteadfastController {
 }
 
 impl ControllerUnderTest for SteadfastController {
-    fn start(config: kube::Config, keys: usize, concurrency: usize, work: Arc<Work>) -> Result<Self, BenchError> {
+    fn start(config: kube::Config, objects: usize, concurrency: usize, work: Arc<Work>) -> Result<Self, BenchError> {
         let connection = Connection::new(config)?;
         // The writes share the connection of the informers and the runtime of the reconciles, as in a user's program.
         work.set_client(|| connection.client_on(&Handle::current()));
@@ -27,7 +27,7 @@ impl ControllerUnderTest for SteadfastController {
         };
         let controller = Controller::<ConfigMap>::new(&factory, Scope::namespace("default")).concurrency(concurrency);
         let controller = controller.run(reconcile, back_off, work)?;
-        let keys = (0..keys).map(|number| ObjectKey::namespaced("default", format!("map-{number}"))).collect();
+        let keys = (0..objects).map(|number| ObjectKey::namespaced("default", format!("map-{number}"))).collect();
         Ok(Self { controller, keys, _factory: factory })
     }
 
