@@ -78,7 +78,7 @@ fn equal_within<'a>(
             true
         }
         (CelValue::Extension(one), CelValue::Extension(other)) => {
-            meter.charge_bytes(one.bytes().min(other.bytes()))?;
+            meter.charge_bytes(one.comparison_bytes().min(other.comparison_bytes()))?;
             one.is_equal(other)
         }
         // Reading an invalid value is an error, and a comparison reads both operands.

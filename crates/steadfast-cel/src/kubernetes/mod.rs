@@ -75,8 +75,8 @@ impl Extension {
         }
     }
 
-    /// Returns the number of bytes that a comparison reads, at most.
-    pub(crate) fn bytes(&self) -> usize {
+    /// Returns the maximum number of bytes that a comparison reads.
+    pub(crate) fn comparison_bytes(&self) -> usize {
         match &self.0 {
             Content::Quantity(quantity) => quantity.bytes(),
             Content::Url(url) => url.bytes(),
