@@ -186,7 +186,7 @@ impl ApiServerBuilder {
     /// Continues from the objects and revisions of another server, with their UIDs and resource versions. Defaults to an
     /// empty server.
     ///
-    /// Watches from an earlier revision than that of the start receive `410 Expired`. Tokens, certificates, faults and
+    /// Watches from a revision before the start of this server receive `410 Expired`. Tokens, certificates, faults and
     /// records of the other server are not part of the snapshot.
     #[must_use]
     pub fn snapshot(mut self, snapshot: Snapshot) -> Self {

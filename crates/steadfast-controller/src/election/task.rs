@@ -145,7 +145,7 @@ impl ElectionTask {
 
     /// Sends one request and processes the response. Returns false if the election stops first.
     async fn attempt(&mut self, step: Step, stopping: &mut watch::Receiver<bool>) -> bool {
-        // Taken before sending, so that other candidates see this write after `sent_at`.
+        // Taken before sending, so that no other candidate can see this write before `sent_at`.
         let sent_at = self.now();
         let is_held = self.machine.term(sent_at).is_some();
         let (result, is_running) =
@@ -188,7 +188,7 @@ impl ElectionTask {
         }
     }
 
-    /// Starts, extends or ends the published term by the term of the machine.
+    /// Starts, extends or ends the published term, to match the term of the machine.
     fn publish_term(&mut self) {
         let now = self.now();
         let state = self.state.clone();

@@ -32,7 +32,7 @@ impl RequestDecorator {
     /// Adopts `config`, or returns the error and keeps the current configuration.
     pub(super) async fn adopt(&self, config: Arc<kube::Config>) -> Result<(), String> {
         let addressing = Addressing::new(&config).map_err(|error| error.to_string())?;
-        // The credentials can still fail, so they come before the store of the headers. Headers and credentials then
+        // The load of the credentials can fail, so it precedes the store of the headers. Headers and credentials then
         // always belong to one configuration.
         self.authorizer.adopt(config).await.map_err(|error| error.to_string())?;
         self.addressing.store(Arc::new(addressing));
