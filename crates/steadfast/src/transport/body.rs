@@ -244,11 +244,14 @@ struct StallTimer {
     limit: Option<Duration>,
     pending_since: Option<Instant>,
     timer: Option<BoxFuture<'static, ()>>,
+    /// True if the current read has had additional time after a freeze.
+    is_extended: bool,
 }
 
 impl StallTimer {
     fn progress(&mut self) {
         self.pending_since = None;
+        self.is_extended = false;
     }
 
     /// Completes when the current read reaches the timeout. Returns the waiting time.
@@ -258,10 +261,12 @@ impl StallTimer {
             let now = environment.now();
             let waited = now.since(*self.pending_since.get_or_insert(now));
             let Some(rest) = limit.checked_sub(waited).filter(|rest| !rest.is_zero()) else {
-                if waited.saturating_sub(limit) <= MAX_TIMER_DELAY {
+                // On a starved machine, each timer is late. The additional time is therefore given once per read.
+                if self.is_extended || waited.saturating_sub(limit) <= MAX_TIMER_DELAY {
                     return Poll::Ready(waited);
                 }
                 // The process was frozen, and data that arrived in that time was not read yet.
+                self.is_extended = true;
                 self.pending_since = Some(now - limit.saturating_sub(MAX_TIMER_DELAY));
                 self.timer = None;
                 continue;
@@ -270,6 +275,27 @@ impl StallTimer {
             let timer = self.timer.get_or_insert_with(|| environment.sleep_until(now + rest));
             ready!(timer.as_mut().poll(context));
             self.timer = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::environment::local::LocalEnvironment;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn late_timers_extend_read_once() {
+        let environment: SharedEnvironment = Arc::new(LocalEnvironment::over_tcp(1));
+        let mut timer = StallTimer { limit: Some(Duration::from_secs(5)), ..StallTimer::default() };
+        let mut context = Context::from_waker(futures::task::noop_waker_ref());
+        assert!(timer.poll(&mut context, &environment).is_pending());
+        for is_timed_out in [false, true] {
+            tokio::time::advance(Duration::from_secs(10)).await;
+            assert_eq!(timer.poll(&mut context, &environment).is_ready(), is_timed_out);
         }
     }
 }
