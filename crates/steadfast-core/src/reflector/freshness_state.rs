@@ -119,12 +119,7 @@ impl Reflector {
         if !reads_stream {
             return;
         }
-        // The duration of a short watch is part of its evidence, and the freeze has extended it. The head of a second
-        // watch proves nothing, so that watch may continue.
-        if !self.probe.is_replacing() {
-            out.extend(self.probe.cancel());
-        }
-        self.probe.set_broken(now);
+        out.extend(self.probe.set_frozen(now));
         if self.is_streaming() {
             self.probe.schedule.request_soon(now, &mut self.requester);
         }

@@ -129,7 +129,11 @@ impl Probe {
         if self.is_rejected || !is_ordered {
             return Some(now);
         }
-        let target = self.awaited_target.as_ref().filter(|target| cache.has_shown(&target.version));
+        let target = self.awaited_target.as_ref().filter(|target| {
+            // After repeated freezes, the probe may precede the last one. The proof of that earlier state counts once.
+            let covers_break = self.schedule.broken_at().is_none_or(|broken_at| target.sent >= broken_at);
+            cache.has_shown(&target.version) && (covers_break || !cache.is_proven_since(target.sent))
+        });
         target.map(|target| target.sent)
     }
 
@@ -143,6 +147,29 @@ impl Probe {
     pub(super) fn set_broken(&mut self, now: Instant) {
         self.schedule.set_broken(now);
         (self.lagging_target, self.awaited_target) = (None, None);
+    }
+
+    /// Records a freeze of the process. Returns the request to cancel.
+    ///
+    /// A starved machine causes freezes without end. If each freeze replaced the probe in flight, no probe would ever
+    /// lead to a proof. A probe after an earlier freeze or break therefore continues, and proves the time at which it
+    /// was sent.
+    pub(super) fn set_frozen(&mut self, now: Instant) -> Option<Output> {
+        let is_unproven = self.schedule.broken_at().is_some();
+        let continues = match self.state {
+            State::Probing { .. } => is_unproven,
+            // The head of a second watch proves nothing, so that watch may continue.
+            State::Replacing { .. } => true,
+            // The duration of a short watch is part of its evidence, and the freeze has extended it.
+            State::Quiet | State::ShortWatching { .. } | State::AwaitingDelivery { .. } => false,
+        };
+        let cancelled = if continues { None } else { self.cancel() };
+        self.schedule.set_broken(now);
+        self.lagging_target = None;
+        if !is_unproven {
+            self.awaited_target = None;
+        }
+        cancelled
     }
 
     /// Records a proof of the state at `then`.
@@ -274,7 +301,7 @@ impl Probe {
             effects.push(Effect::LeaveWatch);
             effects.push(Effect::HistoryChanged(version));
         } else {
-            if self.schedule.broken_at().is_some_and(|broken_at| sent >= broken_at) {
+            if self.schedule.broken_at().is_some() {
                 self.awaited_target = Some(ProbeTarget { version: version.clone(), sent });
             }
             self.prove(now, ProbeTarget { version, sent }, is_urgent, cache, requester, &mut effects);

@@ -121,8 +121,12 @@ impl ProbeSchedule {
     /// send requests at the same time.
     pub(super) fn proven(&mut self, proven_at: Instant, period: Duration, requester: &mut Requester) {
         self.backoff.reset();
-        // A proof of a state before the break does not cover the time after the break (C10).
+        // A proof of a state before the break does not cover the time after the break (C10), so the request for that
+        // proof keeps its time.
         self.broken_at = self.broken_at.filter(|broken_at| proven_at < *broken_at);
+        if self.broken_at.is_some() {
+            return;
+        }
         self.due_at = proven_at + requester.between(period + period / 20, period + period / 10);
     }
 

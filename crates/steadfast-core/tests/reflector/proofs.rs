@@ -175,6 +175,42 @@ fn event_after_freeze_is_no_proof() {
     assert_eq!(age(&reflector, at(33)), Duration::ZERO, "events are proofs again");
 }
 
+/// On a starved machine, each freeze cancelled the probe in flight, so that the cache was never fresh again.
+#[test]
+fn repeated_freezes_keep_probe_in_flight() {
+    for version in ["9", "10"] {
+        let (mut reflector, watch) = watching();
+        reflector.step(at(30), Input::Frozen);
+        let due = reflector.wake_at().expect("a probe");
+        let (probe, _) = sent(&reflector.step(due, Input::Tick));
+        let outputs = reflector.step(at(34), Input::Frozen);
+        assert!(outputs.is_empty(), "{outputs:?}");
+        reflector.step(at(35), Input::Probed(probe, Some(version.into()), due));
+        if version == "10" {
+            apply_event(&mut reflector, at(35), watch, version);
+        }
+        assert_eq!(age(&reflector, at(35)), at(35).since(due), "the proof is as old as the probe");
+        apply_event(&mut reflector, at(36), watch, "11");
+        assert_eq!(age(&reflector, at(36)), at(36).since(due), "the event may be as old as the second freeze");
+    }
+}
+
+/// The proof of a state before the second freeze must not postpone the next probe.
+#[test]
+fn proof_before_freeze_leads_to_another_probe() {
+    let (mut reflector, _) = watching();
+    reflector.step(at(30), Input::Frozen);
+    let due = reflector.wake_at().expect("a probe");
+    let (probe, _) = sent(&reflector.step(due, Input::Tick));
+    reflector.step(at(34), Input::Frozen);
+    reflector.step(at(35), Input::Probed(probe, Some("9".into()), due));
+    let (probe, request) = sent(&reflector.step(at(35), Input::Tick));
+    assert!(matches!(request, Request::Probe { since } if since >= at(34)), "{request:?}");
+    reflector.step(at(35), Input::Probed(probe, Some("9".into()), at(35)));
+    assert_eq!(age(&reflector, at(35)), Duration::ZERO);
+    assert!(reflector.wake_at().is_some_and(|due| due > at(90)), "the freeze is covered");
+}
+
 #[test]
 fn freeze_longer_than_two_periods_is_stale() {
     let (mut reflector, watch) = watching();
