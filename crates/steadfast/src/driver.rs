@@ -217,7 +217,7 @@ impl<K: Cacheable> Driver<K> {
                 Wakeup::Arrival(id, arrival) => {
                     let begun = self.shared.environment.now();
                     self.check_for_freeze(begun);
-                    self.arrived(id, arrival);
+                    self.arrived(begun, id, arrival);
                     arrivals += 1;
                     let now = self.shared.environment.now();
                     let rests = arrivals == MAX_CONSECUTIVE_ARRIVALS || took + now.since(begun) > MAX_STEP_DURATION;
@@ -240,7 +240,7 @@ impl<K: Cacheable> Driver<K> {
     fn check_for_freeze(&mut self, now: Instant) {
         if self.freezes.take(now) {
             self.timer.restart();
-            self.step(Input::Frozen);
+            self.step_at(now, Input::Frozen);
         }
     }
 
@@ -303,7 +303,9 @@ impl<K: Cacheable> Driver<K> {
         }
     }
 
-    fn arrived(&mut self, id: RequestId, arrival: Arrival) {
+    /// Processes an arrival that was read before `now`. Its records have this time: a later time could follow another
+    /// freeze of the process.
+    fn arrived(&mut self, now: Instant, id: RequestId, arrival: Arrival) {
         match arrival {
             // After a freeze, the request may have been cancelled when its head had already arrived.
             Arrival::Opened(_) if !self.requests.is_in_flight(id) => {}
@@ -314,7 +316,7 @@ impl<K: Cacheable> Driver<K> {
             Arrival::Chunk(chunk) => {
                 // Without a parser the request was cancelled, and the rest of its body is ignored.
                 if let Some(parser) = self.requests.take(id) {
-                    self.chunk(id, chunk, parser);
+                    self.chunk(now, id, chunk, parser);
                 }
             }
             Arrival::ConnectionEvent(ConnectionEvent::Leave(true)) => self.step(Input::ConnectionEnding(id)),
@@ -332,7 +334,7 @@ impl<K: Cacheable> Driver<K> {
                         let encoding = framer.encoding();
                         match framer.finish() {
                             // A clean end is normal: API servers end each watch at its `timeoutSeconds`.
-                            Ok(()) => self.step(Input::Ended(id)),
+                            Ok(()) => self.step_at(now, Input::Ended(id)),
                             Err(error) => self.ended_early(id, encoding, Failure::unreachable(error.to_string())),
                         }
                     }
@@ -381,8 +383,7 @@ impl<K: Cacheable> Driver<K> {
     }
 
     /// Processes a body chunk: parses all complete records, to be published with the next buffered chunks.
-    fn chunk(&mut self, id: RequestId, chunk: Bytes, mut parser: Parser) {
-        let now = self.shared.environment.now();
+    fn chunk(&mut self, now: Instant, id: RequestId, chunk: Bytes, mut parser: Parser) {
         self.writer.begin_chunk(chunk.len());
         let read = self.writer.check_memory().and_then(|()| match &mut parser {
             Parser::Stream(framer) => {

@@ -1,5 +1,6 @@
 //! Publication: diagnostics, edits of the store, and the notification of handlers and waiters.
 
+use steadfast_core::Instant;
 use steadfast_core::decode::{Cacheable, DecodeError};
 use steadfast_core::reflector::Input;
 
@@ -10,7 +11,11 @@ use super::transfer::Transfer;
 impl<K: Cacheable> Driver<K> {
     /// Passes `input` to the reflector, and publishes the result.
     pub(super) fn step(&mut self, input: Input) {
-        let now = self.shared.environment.now();
+        self.step_at(self.shared.environment.now(), input);
+    }
+
+    /// Passes `input`, which occurred at `now`, to the reflector, and publishes the result.
+    pub(super) fn step_at(&mut self, now: Instant, input: Input) {
         let outputs = self.reflector.step(now, input);
         self.perform(outputs);
         self.flush();
