@@ -2,6 +2,7 @@
 //!
 //! A stream caches and compares nothing. It reads at the pace of its caller, and resumes after a lost connection.
 
+mod arrival_clock;
 mod changes;
 mod list;
 mod source;

@@ -218,6 +218,28 @@ async fn silent_watch_is_stale_and_replaced() -> Result<(), TestError> {
     Ok(())
 }
 
+/// Changes that waited in a buffer were taken as a proof of the present.
+#[tokio::test(start_paused = true)]
+async fn unread_changes_are_no_proof() -> Result<(), TestError> {
+    let fixture = InformerFixture::new().await?;
+    let first: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "0"))?)?;
+    let mut changes = fixture.changes_from(&version(&first));
+    fixture.write("a", "1")?;
+    assert_eq!(next_change(&mut changes).await?, "Modified a");
+    fixture.write("a", "2")?;
+    // The program does not poll the stream for some time.
+    tokio::time::sleep(4 * MINUTE).await;
+    assert_eq!(next_change(&mut changes).await?, "Modified a");
+    assert!(!changes.freshness().is_fresh(), "{}", changes.freshness());
+
+    let unread_bookmarks = async { while changes.next().await.is_some() {} };
+    assert!(timeout(5 * EVENT_TIMEOUT, unread_bookmarks).await.is_err(), "the stream continues");
+    fixture.write("a", "3")?;
+    assert_eq!(next_change(&mut changes).await?, "Modified a");
+    assert!(changes.freshness().is_fresh(), "{}", changes.freshness());
+    Ok(())
+}
+
 #[tokio::test(start_paused = true)]
 async fn forbidden_watch_names_missing_permission() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;

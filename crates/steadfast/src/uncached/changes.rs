@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,7 +11,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use futures::stream::{BoxStream, StreamExt};
 use futures::{Stream, stream};
-use http_body_util::BodyExt;
+use http_body::Body as _;
 use steadfast_core::decode::{self, Cacheable, Encoding, WatchRecord};
 use steadfast_core::fault_injection::FaultInjection;
 use steadfast_core::frame::{StreamFramer, StreamRecord};
@@ -19,6 +20,7 @@ use steadfast_core::record::RecordKind;
 use steadfast_core::reflector::{Failure, FailureKind, Request};
 use steadfast_core::{Freshness, KeySet, ResourceVersion};
 
+use super::arrival_clock::ArrivalClock;
 use super::source::{StreamError, StreamRequests};
 use crate::environment::SharedEnvironment;
 use crate::responses::OBJECT_LIMIT;
@@ -134,7 +136,8 @@ impl<K: Cacheable> Changes<K> {
         self.evidence.load().version.clone().unwrap_or_else(|| self.start_version.clone())
     }
 
-    /// Returns the freshness of the returned changes. The stream reads only while it is polled.
+    /// Returns the freshness of the returned changes. The stream reads only while it is polled. Changes that may have
+    /// waited for a poll are no proof of the present.
     pub fn freshness(&self) -> Freshness {
         self.evidence.load().at(self.environment.now())
     }
@@ -176,6 +179,9 @@ struct OpenWatch {
     framer: StreamFramer,
     opened: steadfast_core::Instant,
     last_received: steadfast_core::Instant,
+    arrival_clock: ArrivalClock,
+    /// Time at which the last received data was current.
+    current_at: steadfast_core::Instant,
 }
 
 /// Next event of a watch.
@@ -194,14 +200,24 @@ impl OpenWatch {
                 return WatchStep::Line(line);
             }
             // Bookmarks arrive about once a minute even without changes (KEP-956), so silence means a broken stream.
-            let silent = environment.sleep_until(self.last_received + PERIOD * 2);
+            let silent_at = self.last_received + PERIOD * 2;
+            let next_poll = environment.sleep_until(self.arrival_clock.next_poll(environment.now()).min(silent_at));
+            let (body, arrival_clock) = (&mut self.body, &mut self.arrival_clock);
+            let frame = poll_fn(|context| {
+                let polled = body.as_mut().poll_frame(context);
+                if polled.is_pending() {
+                    arrival_clock.record_empty(environment.now());
+                }
+                polled
+            });
             tokio::select! {
                 biased;
-                frame = self.body.frame() => match frame {
+                frame = frame => match frame {
                     None => return WatchStep::Ended,
                     Some(Err(error)) => return WatchStep::Failed(Failure::unreachable(error.cause())),
                     Some(Ok(frame)) => {
                         self.last_received = environment.now();
+                        self.current_at = self.arrival_clock.arrived_at(self.last_received);
                         if let Ok(chunk) = frame.into_data() {
                             self.framer.feed(chunk);
                         }
@@ -212,7 +228,9 @@ impl OpenWatch {
                     ConnectionEvent::Responsive(false) => return WatchStep::NeedsNewConnection("the server does not respond on the connection of the watch"),
                     ConnectionEvent::Leave(false) | ConnectionEvent::Responsive(true) => {}
                 },
-                () = silent => return WatchStep::NeedsNewConnection("no change and no bookmark for two minutes"),
+                () = next_poll => if environment.now() >= silent_at {
+                    return WatchStep::NeedsNewConnection("no change and no bookmark for two minutes");
+                },
             }
         }
     }
@@ -302,6 +320,8 @@ impl WatchReader {
                     framer,
                     opened: now,
                     last_received: now,
+                    arrival_clock: ArrivalClock::new(now),
+                    current_at: now,
                 });
                 // A watch that follows a regular end leaves the stream fresh.
                 if self.evidence.load().state != FreshnessState::Streaming {
@@ -384,7 +404,7 @@ impl WatchReader {
         !version.is_given() || version.order(&self.position).is_none_or(Ordering::is_gt)
     }
 
-    /// Records that everything up to `version` was returned, which is a proof of freshness.
+    /// Records that everything up to `version` was returned, which is a proof of freshness at the arrival.
     fn reach(&mut self, version: &ResourceVersion) {
         // An event out of order must not move the position back, or a resumed watch would repeat changes.
         if version.is_given() && !version.is_older_than(&self.position) {
@@ -395,7 +415,8 @@ impl WatchReader {
         let now = self.source.environment.now();
         evidence.set_state(now, FreshnessState::Streaming, "a proof of freshness is overdue");
         evidence.version = Some(self.position.clone());
-        evidence.proven = Some(now);
+        let current_at = self.open_watch.as_ref().map_or(now, |open| open.current_at);
+        evidence.proven = evidence.proven.max(Some(current_at));
         evidence.attempts = 0;
         self.evidence.store(Arc::new(evidence));
     }
