@@ -205,8 +205,10 @@ impl Recheck {
                 self.wait_for_earlier_writes(&mut gaps, MAX_CONFIRMATION_TIME).await;
                 continue;
             }
-            if is_certain {
-                self.run_pass(&mut state, now).await;
+            // A pass over many objects may be longer than a gap, and the duration of a pass is no gap.
+            if is_certain && gaps.run(Box::pin(self.run_pass(&mut state, now))).await {
+                self.wait_for_earlier_writes(&mut gaps, MAX_CONFIRMATION_TIME).await;
+                continue;
             }
             let next = state.instants.next_instant().filter(|_| is_certain);
             let sleep_time = next.map_or(MAX_SLEEP, |next| {

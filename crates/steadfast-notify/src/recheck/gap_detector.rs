@@ -3,6 +3,7 @@
 //! After a gap, a cache can be outdated without doubt: the events of the gap are still unread, and no expected proof is
 //! missing yet.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -11,7 +12,7 @@ use tokio::time::{Instant, sleep};
 /// Maximum delay of a task on a busy machine. A longer delay counts as a gap.
 const MAX_DELAY: Duration = Duration::from_secs(3);
 
-/// Interval between two checks during [`GapDetector::wait_for_gap`].
+/// Interval between two checks during [`GapDetector::wait_for_gap`] and [`GapDetector::run`].
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time of the last check, and the planned pause since.
@@ -41,6 +42,19 @@ impl GapDetector {
         let wall_elapsed = now.duration_since(std::mem::replace(&mut self.time, now));
         let wall_elapsed = Duration::try_from(wall_elapsed).unwrap_or_default();
         elapsed.max(wall_elapsed) > std::mem::take(&mut self.planned_pause) + MAX_DELAY
+    }
+
+    /// Runs `work`, whose own duration is no gap. Returns true if a gap occurred in the meantime.
+    pub(super) async fn run(&mut self, work: impl Future<Output = ()>) -> bool {
+        let mut work = pin!(work);
+        let mut had_gap = false;
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut work => return had_gap,
+                () = self.wait_for_gap() => had_gap = true,
+            }
+        }
     }
 
     /// Waits until the next gap.
@@ -81,5 +95,18 @@ mod tests {
         assert!(gaps.has_gap(now), "a suspend of the machine");
         now -= Duration::from_secs(60);
         assert!(!gaps.has_gap(now), "the clock was set back");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn long_work_is_no_gap() {
+        let mut gaps = GapDetector::new(still_clock);
+        assert!(!gaps.run(sleep(Duration::from_secs(60))).await);
+        assert!(!gaps.has_gap(still_clock()), "the work was observed until its end");
+        let frozen_work = async {
+            sleep(Duration::from_millis(1500)).await;
+            advance(Duration::from_secs(10)).await;
+            sleep(Duration::from_secs(2)).await;
+        };
+        assert!(gaps.run(frozen_work).await, "a freeze during the work");
     }
 }
