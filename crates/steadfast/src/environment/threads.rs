@@ -21,7 +21,7 @@ use super::{Environment, Socket, Task, tcp};
 /// own handlers, not the sockets. An informer that is blocked by user code does not delay the others (C8).
 pub struct ThreadedEnvironment {
     executor: IoExecutor<TokioReactor>,
-    origin: std::time::Instant,
+    origin: Origin,
     random: Random,
     pool: BlockingPool,
     helper_pool: HelperPool,
@@ -37,7 +37,7 @@ impl ThreadedEnvironment {
         let pool = BlockingPool::named("steadfast-handler");
         Ok(Self {
             executor: IoExecutor::new(TokioReactor::new()?, pool.clone())?,
-            origin: std::time::Instant::now(),
+            origin: Origin::new(),
             random: Random::from_entropy(),
             pool,
             helper_pool: HelperPool::new(0),
@@ -77,6 +77,26 @@ impl ThreadedEnvironment {
     }
 }
 
+/// Start of the clock of an environment: zero is the creation of the environment.
+struct Origin {
+    monotonic: std::time::Instant,
+    since_boot: Option<Duration>,
+}
+
+impl Origin {
+    fn new() -> Self {
+        Self { monotonic: std::time::Instant::now(), since_boot: since_boot() }
+    }
+
+    /// Returns the time since the start, including suspended time if the system measures it.
+    fn elapsed(&self) -> Duration {
+        match (since_boot(), self.since_boot) {
+            (Some(now), Some(start)) => now.saturating_sub(start),
+            _ => self.monotonic.elapsed(),
+        }
+    }
+}
+
 /// Returns the time since boot, including suspended time.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn since_boot() -> Option<Duration> {
@@ -93,7 +113,11 @@ fn since_boot() -> Option<Duration> {
 
 impl Environment for ThreadedEnvironment {
     fn now(&self) -> Instant {
-        Instant::from_zero(since_boot().unwrap_or_else(|| self.origin.elapsed()))
+        Instant::from_zero(self.origin.elapsed())
+    }
+
+    fn boot_time(&self) -> Instant {
+        since_boot().map_or_else(|| self.now(), Instant::from_zero)
     }
 
     fn sleep_until(&self, at: Instant) -> BoxFuture<'static, ()> {
@@ -197,8 +221,12 @@ mod tests {
     #[test]
     fn clock_includes_time_of_suspends() {
         let threads = ThreadedEnvironment::new().expect("threads");
-        for clock in [ThreadedEnvironment::now, ThreadedEnvironment::boot_time] {
-            let (before, now, after) = (since_boot(), clock(&threads).since_zero(), since_boot());
+        let start = threads.origin.since_boot.expect("the clock of Linux");
+        for (clock, zero) in [
+            (ThreadedEnvironment::now as fn(&ThreadedEnvironment) -> Instant, start),
+            (ThreadedEnvironment::boot_time, Duration::ZERO),
+        ] {
+            let (before, now, after) = (since_boot(), zero + clock(&threads).since_zero(), since_boot());
             assert!(before <= Some(now) && Some(now) <= after, "{now:?} is not between {before:?} and {after:?}");
         }
     }
