@@ -141,10 +141,10 @@ impl Haproxy {
     async fn apply_step(&self, step: &Step<Server>) -> Result<(), HaproxyError> {
         let commands = self.commands(step)?;
         // HAProxy must confirm a new address before it sends traffic to the server. Another client may have the old
-        // address by now, for example another pod.
-        let has_new_address = matches!(step, Step::Change { from, to, .. } if from.address != to.address);
-        let (address_commands, commands) = commands.split_at(usize::from(has_new_address));
-        if has_new_address {
+        // address by now, for example another pod. A drain needs no confirmation: it must succeed in any case.
+        let must_confirm = matches!(step, Step::Change { from, to, .. } if from.address != to.address && to.serves());
+        let (address_commands, commands) = commands.split_at(usize::from(must_confirm));
+        if must_confirm {
             self.execute(address_commands).await?;
         }
         self.execute(commands).await

@@ -265,3 +265,18 @@ async fn rejected_address_gets_no_traffic() {
     ];
     assert_eq!(lines, expected);
 }
+
+#[tokio::test(start_paused = true)]
+async fn rejected_address_prevents_no_drain() {
+    let path = std::env::temp_dir().join(format!("steadfast-drain-{}.sock", std::process::id()));
+    let lines = start_confirming_server(&path);
+    let target = Haproxy::new(&path, "web", "sf-").expect("plain names");
+    let server = |address: &str, weight| Server { address: address.parse().expect("an address"), weight };
+    let (from, to) = (server("10.0.0.1:80", 1), server("10.0.0.2:81", 0));
+    let error = target.apply(&[Step::Change { name: "bad".to_owned(), from, to }]).await.expect_err("a rejection");
+    std::fs::remove_file(&path).expect("the socket");
+    assert!(error.to_string().contains("Invalid address."), "{error}");
+    let expected = "set server web/sf-bad addr 10.0.0.2 port 81; set server web/sf-bad weight 0; \
+                    set server web/sf-bad state ready";
+    assert_eq!(*lines.lock(), [expected], "the drain is in the same line");
+}
