@@ -81,7 +81,8 @@ impl UncertainOrigins {
     }
 
     /// Returns the reason not to remove an entry of an `object` whose rule or selection no longer feeds the mirror, for
-    /// example after a rename. Any uncertain object of the cluster may provide this entry now.
+    /// example after a rename. An uncertain object of the same namespace, or one without a namespace, may provide this
+    /// entry now. Objects of other namespaces have no effect: they can belong to other tenants.
     fn about_former(&self, object: &ObjectId) -> Option<&Arc<str>> {
         if self.selections.is_empty() || self.objects.is_empty() {
             return None;
@@ -90,7 +91,19 @@ impl UncertainOrigins {
         if self.selections.contains(&selection) {
             return None;
         }
-        self.objects.iter().find(|(uncertain, _)| uncertain.cluster == object.cluster).map(|(_, reason)| reason)
+        self.selections.iter().filter(|current| current.cluster == object.cluster).find_map(|current| {
+            // The objects of a selection are in order of their namespaces, so two lookups find the first related one.
+            [String::new(), object.namespace.clone()].into_iter().find_map(|namespace| {
+                let start = ObjectId { namespace, ..current.clone() };
+                let (uncertain, reason) = self.objects.range(start..).next()?;
+                let has_selection = uncertain.rule == current.rule
+                    && uncertain.cluster == current.cluster
+                    && uncertain.selection == current.selection;
+                let is_unlimited = uncertain.namespace.is_empty() || object.namespace.is_empty();
+                let is_related = has_selection && (is_unlimited || uncertain.namespace == object.namespace);
+                is_related.then_some(reason)
+            })
+        })
     }
 }
 
@@ -157,6 +170,28 @@ mod tests {
         assert!(uncertain_origins.about(Some(&origin_of("old", "b", "bad"))).is_none(), "another cluster");
         uncertain_origins.objects.clear();
         assert!(uncertain_origins.about(Some(&origin_of("old", "a", "bad"))).is_none());
+    }
+
+    #[test]
+    fn other_namespace_holds_no_former_entry() {
+        let origin_of = |rule: &str, namespace: &str, name: &str| {
+            let mut origin = origin("a", name);
+            (origin.object.rule, origin.object.namespace) = (rule.into(), namespace.into());
+            origin
+        };
+        let about = |uncertain_namespace: &str, namespace: &str| {
+            let uncertain_origins = UncertainOrigins {
+                sources: ["a".to_owned()].into(),
+                selections: ["new", "other"].map(|rule| origin_of(rule, "", "").object).into(),
+                objects: [(origin_of("new", uncertain_namespace, "bad").object, "fails".into())].into(),
+                ..UncertainOrigins::default()
+            };
+            uncertain_origins.about(Some(&origin_of("old", namespace, "x"))).is_some()
+        };
+        assert!(about("shop", "shop"));
+        assert!(!about("shop", "bank") && !about("bank", "shop"));
+        // Without a namespace, the object may provide any entry, and any object may provide the entry.
+        assert!(about("", "shop") && about("shop", ""));
     }
 
     #[test]
