@@ -27,12 +27,14 @@ mod wire;
 mod zones;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use domain::base::Name;
 use domain::base::iana::{Rcode, Rtype};
+use futures::future::join_all;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::net::lookup_host;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -153,14 +155,7 @@ impl Zone {
 
     /// Returns the addresses of the server, in the order in which they should be tried.
     async fn addresses(&self) -> Result<Vec<SocketAddr>, DnsError> {
-        let (mut resolved, mut reason) = (Vec::new(), "the name has no address".to_owned());
-        for server in self.server.split(',') {
-            match timeout(RESOLVE_TIMEOUT, lookup_host(server)).await {
-                Ok(Ok(addresses)) => resolved.extend(addresses),
-                Ok(Err(error)) => reason = error.to_string(),
-                Err(_) => reason = format!("no response within {RESOLVE_TIMEOUT:?}"),
-            }
-        }
+        let (resolved, reason) = resolve_all(&self.server, lookup_host).await;
         if !resolved.is_empty() {
             // The name is resolved again for each request, because the address of a server in a cluster can change.
             // `refresh` keeps the order.
@@ -249,6 +244,24 @@ impl Zone {
             }
         }
     }
+}
+
+/// Returns the addresses of all `servers` in their order, and the reason of the last failed lookup. The lookups run
+/// concurrently: several names without a response must not delay each request by one timeout after another.
+async fn resolve_all<'a, I: Iterator<Item = SocketAddr>, F: Future<Output = io::Result<I>>>(
+    servers: &'a str,
+    lookup: impl Fn(&'a str) -> F,
+) -> (Vec<SocketAddr>, String) {
+    let lookups: Vec<_> = servers.split(',').map(|server| timeout(RESOLVE_TIMEOUT, lookup(server))).collect();
+    let (mut resolved, mut reason) = (Vec::new(), "the name has no address".to_owned());
+    for looked_up in join_all(lookups).await {
+        match looked_up {
+            Ok(Ok(addresses)) => resolved.extend(addresses),
+            Ok(Err(error)) => reason = error.to_string(),
+            Err(_) => reason = format!("no response within {RESOLVE_TIMEOUT:?}"),
+        }
+    }
+    (resolved, reason)
 }
 
 fn with_port(server: &str) -> String {

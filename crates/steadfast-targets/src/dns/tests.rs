@@ -414,3 +414,18 @@ async fn hanging_zones_are_claimed_concurrently() {
     Target::record_term(&zones, 1, 1000).await.expect_err("no response");
     assert!(started.elapsed() < Duration::from_secs(9), "{:?}", started.elapsed());
 }
+
+#[tokio::test(start_paused = true)]
+async fn hanging_names_are_resolved_concurrently() {
+    let address: SocketAddr = "10.0.0.1:53".parse().expect("an address");
+    let lookup = |server: &'static str| async move {
+        if server.starts_with("hang") {
+            std::future::pending::<()>().await;
+        }
+        Ok::<_, std::io::Error>([address].into_iter())
+    };
+    let started = Instant::now();
+    let (resolved, reason) = resolve_all("hang1:53,hang2:53,10.0.0.1:53", lookup).await;
+    assert_eq!((resolved, &*reason), (vec![address], "no response within 3s"));
+    assert_eq!(started.elapsed(), RESOLVE_TIMEOUT);
+}
