@@ -19,7 +19,7 @@ use crate::entry::{ActualState, DesiredState, EntryValue, Step, Target};
 use crate::location_claims::is_claimed;
 use crate::mirror_memory::MirrorMemory;
 use crate::mirror_record::EntryRecord;
-use crate::owner::ClaimResult;
+use crate::owner::{ClaimResult, OWNER_RENEW_SECS};
 use crate::plan::{DrainState, MarkOwnership, Plan, PlanSettings, PlanTime, SkipReason, plan};
 use crate::settings::MirrorSettings;
 use crate::status::{EntryLoss, MirrorStatus};
@@ -39,6 +39,9 @@ const DESIRED_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum pause during this wait. A freeze counts as one pause, so that a newer desired state can arrive afterwards.
 const DESIRED_MAX_PAUSE: Duration = Duration::from_secs(1);
+
+/// Maximum pause between two renewals.
+const RENEW_MAX_PAUSE: Duration = Duration::from_secs(OWNER_RENEW_SECS);
 
 /// Reason for doubt while the desired state is of another term.
 const EARLIER_TERM: &str = "the desired state was determined before the term of this replica as the leader";
@@ -312,11 +315,11 @@ impl<T: Target> MirrorTask<T> {
             // Removals wait for the first claim.
             let is_claim_missing = T::HAS_OWNER_RECORD && !self.has_claimed.load(Ordering::Acquire);
             missing_claims = if is_claim_missing { missing_claims.saturating_add(1) } else { 0 };
+            // Records of the owner and of the term expire after a fixed time, whatever the interval of reads is.
+            let max_pause = (self.settings.compare / 2).min(RENEW_MAX_PAUSE);
             let pause = match failures.max(missing_claims) {
-                0 => self.settings.compare / 2,
-                times => {
-                    self.settings.retry_delay.saturating_mul(1 << (times - 1).min(16)).min(self.settings.compare / 2)
-                }
+                0 => max_pause,
+                times => self.settings.retry_delay.saturating_mul(1 << (times - 1).min(16)).min(max_pause),
             };
             sleep(pause.max(MIN_CHANGE_INTERVAL)).await;
         }

@@ -598,3 +598,18 @@ async fn unwritable_owner_record_permits_removals() {
     mirror.set_desired(desired(0..10, 1));
     wait_until(&mirror, |status| status.settled && status.entries == 10).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn rare_reads_do_not_delay_claims() {
+    let claim = Arc::new(Mutex::new(Some(ClaimResult::Ours)));
+    let owned_target = OwnedTarget(FakeTarget::new(1, 0), claim.clone());
+    let settings = MirrorSettings { compare: Duration::from_secs(3600), ..unlimited() };
+    let mirror = Mirror::start("m", owned_target, settings, MirrorMemory::volatile());
+    mirror.set_desired(desired(0..10, 1));
+    wait_until(&mirror, |status| status.settled && status.entries == 10).await;
+    // The record expires after five minutes, so claims must be more frequent than reads.
+    *claim.lock() = Some(ClaimResult::Other { instance: "other".to_owned(), renewed: 0 });
+    let started = Instant::now();
+    wait_until(&mirror, |status| status.other_process.is_some()).await;
+    assert!(started.elapsed() <= Duration::from_secs(60), "{:?}", started.elapsed());
+}
