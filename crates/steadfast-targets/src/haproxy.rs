@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::bounded_name::{MIN_NAME_BYTES, bounded_name, is_valid_name};
 use crate::entry::{ActualState, EntryValue, Step, Target};
-use crate::step_runner::{SlowEntries, StepFailure, StepRunner};
+use crate::step_runner::{SlowEntries, StepFailure, StepRunner, escape_text};
 pub use error::HaproxyError;
 pub use options::ServerOptions;
 use process::{Process, ProcessObserver};
@@ -157,7 +157,7 @@ impl Haproxy {
         let command = commands.join("; ");
         let response = self.send_command(&command).await?;
         responses::check_confirmations(commands, &response)
-            .map_err(|response| HaproxyError::Rejected { command, response })
+            .map_err(|response| HaproxyError::Rejected { command, response: escape_text(&response) })
     }
 
     /// Returns the commands of a step.
@@ -228,7 +228,8 @@ impl Haproxy {
         let response = self.send_command(&command).await?;
         let unexpected = |unexpected: ParseError| match unexpected {
             ParseError::ErrorResponse => {
-                HaproxyError::Rejected { command: command.clone(), response: responses::error_line(&response) }
+                let response = escape_text(&responses::error_line(&response));
+                HaproxyError::Rejected { command: command.clone(), response }
             }
             ParseError::Malformed(reason) => HaproxyError::Unexpected { command: command.clone(), reason },
         };

@@ -24,6 +24,7 @@ use tokio::process::Command;
 
 use crate::bounded_name::{bounded_name, is_valid_name};
 use crate::entry::{ActualState, Step, Target};
+use crate::step_runner::escape_text;
 pub use backend::Backend;
 pub use table::TransportProtocol;
 use table::{DRIFT_WEIGHT_OFFSET, Table};
@@ -166,7 +167,7 @@ impl Nftables {
         }
         // The first line has the error, the next lines show the position.
         let message = String::from_utf8_lossy(&output.stderr);
-        let message = message.lines().next().unwrap_or("no error message").trim().to_owned();
+        let message = escape_text(message.lines().next().unwrap_or("no error message").trim());
         Err(NftablesError::Rejected { command, message })
     }
 

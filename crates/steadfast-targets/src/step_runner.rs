@@ -163,6 +163,25 @@ pub(crate) fn describe_others(names: &[String]) -> String {
     format!("{} other {entries} failed too: {}", names.len(), listed.join(", "))
 }
 
+/// Maximum length of a target's text in a message, in characters.
+const MAX_TEXT_CHARS: usize = 500;
+
+/// Returns a target's text in a form that is safe for terminals and logs. A long text is cut. Quotation marks stay
+/// unchanged, so that messages stay readable.
+pub(crate) fn escape_text(text: &str) -> String {
+    let (mut escaped, mut rest) = (String::new(), text.chars());
+    for character in rest.by_ref().take(MAX_TEXT_CHARS) {
+        match character {
+            '"' | '\'' => escaped.push(character),
+            _ => escaped.extend(character.escape_debug()),
+        }
+    }
+    if rest.next().is_some() {
+        escaped.push('…');
+    }
+    escaped
+}
+
 /// Formats a duration for messages.
 pub(crate) fn format_seconds(duration: Duration) -> String {
     format!("{} s", duration.as_secs_f64())
@@ -188,6 +207,14 @@ mod tests {
         start_within: Duration::from_secs(5),
         max_failures: 8,
     };
+
+    #[test]
+    fn text_of_target_is_escaped_and_cut() {
+        assert_eq!(escape_text("can't find \"a\""), "can't find \"a\"");
+        assert_eq!(escape_text("a\u{1b}[2J\n\u{202e}\\"), "a\\u{1b}[2J\\n\\u{202e}\\\\");
+        assert_eq!(escape_text(&"x".repeat(MAX_TEXT_CHARS)).len(), MAX_TEXT_CHARS);
+        assert_eq!(escape_text(&"x".repeat(1 << 20)), format!("{}…", "x".repeat(MAX_TEXT_CHARS)));
+    }
 
     fn steps(names: &[&str]) -> Vec<Step<u8>> {
         names.iter().map(|name| Step::Add { name: (*name).to_owned(), value: 0 }).collect()

@@ -49,7 +49,7 @@ pub enum EtcdError {
     Rejected {
         /// The method of the gateway.
         method: &'static str,
-        /// The message of etcd.
+        /// The message of etcd, escaped.
         message: String,
     },
     /// No password is available.

@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use super::client::{Body, EtcdClient};
 use super::error::EtcdError;
 use crate::rotation::Rotation;
+use crate::step_runner::escape_text;
 
 /// Timeout for connecting to an endpoint and receiving the head of its response, and for each further part of the
 /// response.
@@ -216,13 +217,13 @@ impl<R: EtcdClient> Gateway<R> {
         let json: Result<Json, _> = serde_json::from_slice(text);
         if !status.is_success() {
             // An error page of a proxy contains no message of etcd.
-            let message = json.ok().and_then(|json| json["error"].as_str().map(str::to_owned));
+            let message = json.ok().and_then(|json| json["error"].as_str().map(escape_text));
             return Err(EtcdError::Rejected { method, message: message.unwrap_or_else(|| status.to_string()) });
         }
         let json = json.map_err(|error| self.unexpected(method, &format!("it is not JSON: {error}")))?;
         // The gateway wraps stream errors in an object and reports other errors as text.
         match json["error"]["message"].as_str().or(json["error"].as_str()) {
-            Some(message) => Err(EtcdError::Rejected { method, message: message.to_owned() }),
+            Some(message) => Err(EtcdError::Rejected { method, message: escape_text(message) }),
             None => Ok(json),
         }
     }

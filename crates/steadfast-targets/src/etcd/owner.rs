@@ -9,6 +9,7 @@ use super::gateway::Retry;
 use super::numbers::fnv_hash;
 use super::responses::{self, encode_bytes};
 use crate::owner::{ClaimResult, OWNER_EXPIRES_SECS, OWNER_RENEW_SECS};
+use crate::step_runner::escape_text;
 
 /// Maximum number of attempts if the record changes during a claim.
 const MAX_CLAIM_ATTEMPTS: usize = 3;
@@ -36,7 +37,7 @@ impl<R: EtcdClient> Etcd<R> {
                 Some(record) if record.instance != instance => {
                     let is_expired = record.lease == 0 && now.abs_diff(record.renewed) >= OWNER_EXPIRES_SECS;
                     if !is_expired {
-                        let instance = record.instance.escape_debug().to_string();
+                        let instance = escape_text(&record.instance);
                         return Ok(ClaimResult::Other { instance, renewed: record.renewed });
                     }
                     self.write_owner_record(instance, now, record.revision).await?
@@ -55,7 +56,7 @@ impl<R: EtcdClient> Etcd<R> {
             }
             // Another process has written the record in between.
             if let Some(OwnerRecord { instance, renewed, .. }) = record {
-                claim = ClaimResult::Other { instance: instance.escape_debug().to_string(), renewed };
+                claim = ClaimResult::Other { instance: escape_text(&instance), renewed };
             }
         }
         Ok(claim)

@@ -4,6 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value as Json;
 
+use crate::step_runner::escape_text;
+
 /// A key and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KeyValue {
@@ -29,8 +31,10 @@ pub(super) fn parse_number(json: &Json) -> i64 {
 pub(super) fn decode_bytes(json: &Json) -> Result<Vec<u8>, String> {
     match json {
         Json::Null => Ok(Vec::new()),
-        Json::String(text) => STANDARD.decode(text).map_err(|error| format!("{text:?} is not Base64: {error}")),
-        other => Err(format!("{other} is not Base64")),
+        Json::String(text) => {
+            STANDARD.decode(text).map_err(|error| format!("\"{}\" is not Base64: {error}", escape_text(text)))
+        }
+        other => Err(format!("{} is not Base64", escape_text(&other.to_string()))),
     }
 }
 

@@ -10,6 +10,7 @@ use super::gateway::Retry;
 use super::numbers::fnv_hash;
 use super::responses::{self, encode_bytes};
 use crate::owner::OWNER_EXPIRES_SECS;
+use crate::step_runner::escape_text;
 
 /// Maximum number of attempts if the record changes in between.
 const MAX_RECORD_ATTEMPTS: usize = 3;
@@ -85,7 +86,7 @@ impl<R: EtcdClient> Etcd<R> {
         let Some(term) = *self.required_term.lock() else { return Ok(()) };
         let found = &response["responses"][0]["response_range"]["kvs"][0]["value"];
         let found = responses::decode_bytes(found).unwrap_or_default();
-        let found = String::from_utf8_lossy(&found).escape_debug().to_string();
+        let found = escape_text(&String::from_utf8_lossy(&found));
         if found == term.to_string() { Ok(()) } else { Err(EtcdError::Superseded { term, found }) }
     }
 }

@@ -142,3 +142,14 @@ fn owner_record_is_outside_prefix() {
         assert!(!target.owner_key().starts_with(prefix), "{prefix}: {}", target.owner_key());
     }
 }
+
+#[tokio::test]
+async fn message_of_server_is_escaped_and_cut() {
+    const RESPONSE: (&str, &str) = ("lease/keepalive", r#"{"error": "bad\u001b[2J\nline"}"#);
+    let (urls, _) = start_endpoints([&[RESPONSE], &[]]).await;
+    let target = Etcd::new(&[&*urls[0]], "/p/", "m").expect("a target");
+    let error = target.renew().await.expect_err("a rejection");
+    assert!(error.to_string().ends_with("rejects `/v3/lease/keepalive`: bad\\u{1b}[2J\\nline"), "{error}");
+    let long = serde_json::json!({ "kvs": [{ "key": "!".repeat(1 << 20) }] });
+    assert!(responses::parse_key_values(&long).expect_err("no Base64").len() < 1000);
+}

@@ -11,6 +11,7 @@ use super::client::EtcdClient;
 use super::error::EtcdError;
 use super::numbers::prefix_end;
 use super::responses::{self, encode_bytes};
+use crate::step_runner::escape_text;
 
 /// Shortest time between two notifications: other clients may write under the prefix all the time.
 const MIN_REPORT_INTERVAL: Duration = Duration::from_secs(1);
@@ -119,7 +120,7 @@ impl<R: EtcdClient> Etcd<R> {
             return Ok(Some(start_revision));
         };
         if let Some(error) = message["error"]["message"].as_str().or(message["error"].as_str()) {
-            return Err(EtcdError::Rejected { method: "watch", message: error.to_owned() });
+            return Err(EtcdError::Rejected { method: "watch", message: escape_text(error) });
         }
         let result = &message["result"];
         let current_revision = responses::parse_number(&result["header"]["revision"]);
@@ -128,8 +129,8 @@ impl<R: EtcdClient> Etcd<R> {
             if responses::parse_number(&result["compact_revision"]) > 0 {
                 return Ok(Some(current_revision.max(responses::parse_number(&result["compact_revision"]))));
             }
-            let reason = result["cancel_reason"].as_str().unwrap_or("the watch was cancelled").to_owned();
-            return Err(EtcdError::Rejected { method: "watch", message: reason });
+            let reason = result["cancel_reason"].as_str().unwrap_or("the watch was cancelled");
+            return Err(EtcdError::Rejected { method: "watch", message: escape_text(reason) });
         }
         // After a restore from a backup the revisions start again, and a watch of a future revision would stay silent.
         if current_revision > 0 && current_revision < start_revision {
