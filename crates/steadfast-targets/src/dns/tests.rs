@@ -171,6 +171,27 @@ fn steps_of_name_form_one_update() {
     assert_eq!(commands[1..], expected[..7]);
 }
 
+#[test]
+fn semicolon_starts_no_comment_in_commands() {
+    let zone = Zone::new("127.0.0.1", "example.org", key(), "m").expect("a zone");
+    let desired = dns_entries(&[
+        record("a;b.example.org", 60, "CNAME", "c;d.example.org"),
+        record("text.example.org", 60, "TXT", "v=DKIM1; p=\\;"),
+    ]);
+    let steps: Vec<_> = desired.expect("entries").into_iter().map(|(name, value)| Step::Add { name, value }).collect();
+    let found = ActualState { own: [].into(), others: [].into(), busy: [].into() };
+    let commands = zone.describe(&found, &steps);
+    for expected in [
+        "prereq nxdomain _steadfast.a\\059b.example.org.",
+        "update add a\\059b.example.org. 60 IN CNAME c\\059d.example.org.",
+        // The text has one backslash, which is escaped, too.
+        "update add text.example.org. 60 IN TXT \"v=DKIM1\\059 p=\\\\\\059\"",
+    ] {
+        assert!(commands.iter().any(|command| command == expected), "{expected}: {commands:#?}");
+    }
+    assert!(commands.iter().all(|command| !command.contains(';')), "{commands:#?}");
+}
+
 /// Behaviour of a server.
 #[derive(Clone, Copy, Debug)]
 enum ServerBehavior {

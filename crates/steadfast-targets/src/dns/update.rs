@@ -284,20 +284,28 @@ pub(super) fn write_update(
     Ok(changes.additional())
 }
 
+/// Escapes semicolons, which start a comment in zone files. The decimal form is valid within and outside of quotes.
+fn escape_comment(text: &str) -> String {
+    text.replace(';', "\\059")
+}
+
 /// Returns an update as commands of nsupdate.
 pub(super) fn nsupdate_commands(update: &Update, mark: &str) -> Vec<String> {
     let Update { name, owner, removed, added, records } = update;
+    let name = &escape_comment(name);
     let mut commands = match owner {
         NameOwner::Mirror { .. } => vec![format!("prereq yxrrset {MARK_LABEL}{name} IN TXT \"{mark}\"")],
         NameOwner::Free => vec![format!("prereq nxdomain {name}"), format!("prereq nxdomain {MARK_LABEL}{name}")],
         NameOwner::Zone => Vec::new(),
     };
+    let records: Vec<_> = records.iter().map(|(name, change)| (escape_comment(name), change)).collect();
     commands.extend(records.iter().map(|(name, change)| match change {
         RecordMark::Add => format!("prereq nxdomain {name}"),
         RecordMark::Keep | RecordMark::Remove => format!("prereq yxrrset {name} IN TXT \"{mark}\""),
     }));
-    commands.extend(removed.iter().map(|record| format!("update delete {name} IN {}", record.data)));
-    commands.extend(added.iter().map(|record| format!("update add {name} {} IN {}", record.ttl, record.data)));
+    let data_of = |record: &DnsRecord| escape_comment(&record.data.to_string());
+    commands.extend(removed.iter().map(|record| format!("update delete {name} IN {}", data_of(record))));
+    commands.extend(added.iter().map(|record| format!("update add {name} {} IN {}", record.ttl, data_of(record))));
     match owner {
         NameOwner::Mirror { is_last: true } => {
             commands.push(format!("update delete {MARK_LABEL}{name} IN TXT \"{mark}\""));
