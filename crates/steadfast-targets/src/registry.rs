@@ -5,7 +5,8 @@
 //!
 //! A new item is sent with `If-None-Match: *`. Before a change or deletion, the mirror reads the item again to check
 //! its owner. If the response to this read has an `ETag`, the write carries the tag in `If-Match`. So a registry that
-//! honours both headers never overwrites a concurrent change by another client.
+//! honours both headers never overwrites a concurrent change by another client. A registry that rejects weak tags gets
+//! the write again without a tag, after a read has shown that the item has the same tag.
 
 mod client;
 mod error;
@@ -146,7 +147,15 @@ impl<R: RegistryClient> Registry<R> {
                 (Method::DELETE, tag.map(|tag| (IF_MATCH, tag)), None)
             }
         };
-        let response = self.send(method.clone(), &url, condition, body).await?;
+        let mut response = self.send(method.clone(), &url, condition.clone(), body.clone()).await?;
+        // A weak tag matches only at servers that deviate from RFC 9110, section 13.1.1. At all others, the write would
+        // fail forever. An unchanged tag shows that the item did not change, so the write is sent without a condition.
+        if let Some((_, sent)) = condition.filter(|(_, tag)| is_weak(tag))
+            && response.status() == StatusCode::PRECONDITION_FAILED
+            && self.own_item_tag(key, &url).await?.flatten() == Some(sent)
+        {
+            response = self.send(method.clone(), &url, None, body).await?;
+        }
         match response.status() {
             // The item changed between the read and the write.
             StatusCode::PRECONDITION_FAILED => Err(RegistryError::Conflict { key: key.to_owned() }),
@@ -154,6 +163,11 @@ impl<R: RegistryClient> Registry<R> {
             _ => Self::check_status(&method, &url, &response),
         }
     }
+}
+
+/// Returns true for a weak entity tag, and false for a strong tag or `*`.
+fn is_weak(tag: &HeaderValue) -> bool {
+    tag.as_bytes().starts_with(b"W/")
 }
 
 fn is_missing(status: StatusCode) -> bool {

@@ -55,9 +55,37 @@ impl RegistryClient for MemoryRegistry {
     }
 }
 
-fn registry(requests: MemoryRegistry) -> Registry<MemoryRegistry> {
+fn registry<R: RegistryClient>(requests: R) -> Registry<R> {
     let layout = Layout::new("http://r.example.test/items/{key}", "http://r.example.test/list?token=hunter2", "m");
     Registry::new(requests, layout).expect("a registry")
+}
+
+/// Registry in memory whose items have weak tags. A strict one never matches them. `interferes` means that another
+/// client changes an item during a rejected write.
+#[derive(Default)]
+struct WeaklyTaggedRegistry {
+    registry: MemoryRegistry,
+    is_strict: bool,
+    interferes: bool,
+}
+
+impl RegistryClient for WeaklyTaggedRegistry {
+    async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, String> {
+        let path = request.uri().path().to_owned();
+        let tag = self.registry.items.lock().get(&path).map(|item| format!("W/\"{}\"", item["value"]));
+        let sent = request.headers().get(IF_MATCH).and_then(|sent| sent.to_str().ok());
+        if sent.is_some() && (self.is_strict || sent != tag.as_deref()) {
+            if let Some(item) = self.registry.items.lock().get_mut(&path).filter(|_| self.interferes) {
+                item["value"] = json!(9);
+            }
+            return Ok(Response::builder().status(412).body(Vec::new()).expect("a response"));
+        }
+        let mut response = self.registry.send(request).await?;
+        if let Some(tag) = tag {
+            response.headers_mut().insert(ETAG, tag.parse().expect("a tag"));
+        }
+        Ok(response)
+    }
 }
 
 fn add(key: &str) -> Step<RegistryItem> {
@@ -106,4 +134,29 @@ async fn validate_removes_keys_of_other_paths() {
     assert_eq!(desired.keys().collect::<Vec<_>>(), ["shop/web"]);
     assert_eq!(reasons.keys().collect::<Vec<_>>(), ["shop/../other/web", "shop//web"]);
     assert!(reasons["shop/../other/web"].contains("consists of dots"), "{reasons:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn weak_tag_does_not_block_writes() {
+    for is_strict in [false, true] {
+        let registry = registry(WeaklyTaggedRegistry { is_strict, ..WeaklyTaggedRegistry::default() });
+        let (one, two) = (RegistryItem(json!(1)), RegistryItem(json!(2)));
+        registry.apply(&[add("a")]).await.expect("a new item");
+        let change = Step::Change { name: "a".to_owned(), from: one, to: two.clone() };
+        registry.apply(&[change]).await.expect("a changed item");
+        assert_eq!(registry.read().await.expect("a list").own["a"], two, "strict: {is_strict}");
+        registry.apply(&[Step::Remove { name: "a".to_owned(), value: two }]).await.expect("a removed item");
+        assert!(registry.read().await.expect("a list").own.is_empty(), "strict: {is_strict}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn changed_weak_tag_prevents_write() {
+    let client = WeaklyTaggedRegistry { is_strict: true, interferes: true, ..WeaklyTaggedRegistry::default() };
+    let registry = registry(client);
+    registry.apply(&[add("a")]).await.expect("a new item");
+    let remove = Step::Remove { name: "a".to_owned(), value: RegistryItem(json!(1)) };
+    let error = registry.apply(&[remove]).await.expect_err("a conflict");
+    assert!(matches!(&error, RegistryError::Conflict { key } if key == "a"), "{error}");
+    assert_eq!(registry.read().await.expect("a list").own["a"], RegistryItem(json!(9)));
 }
