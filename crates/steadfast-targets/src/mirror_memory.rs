@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::guard::{ApprovalRequest, Guard, UnknownApproval};
@@ -27,8 +27,9 @@ struct MemoryState {
     journal: Mutex<Option<Journal>>,
     /// ID that distinguishes this process, including its later runs, from other processes with the same mark.
     instance: String,
-    /// Never held during I/O: mirrors wait for this lock on the threads of the runtime.
-    records: Mutex<BTreeMap<String, StoredMirror>>,
+    /// Each mirror has its own lock, so that a long plan of one mirror delays no other mirror. No lock of this map or of
+    /// a mirror is held during I/O: mirrors wait for them on the threads of the runtime.
+    records: Mutex<BTreeMap<String, Arc<Mutex<StoredMirror>>>>,
 }
 
 #[derive(Debug, Default)]
@@ -71,7 +72,8 @@ impl MirrorMemory {
         let is_known = instance.is_some();
         let instance = instance.unwrap_or_else(new_instance_id);
         let journal = Mutex::new(Some(if is_known { journal } else { journal.with_instance(&instance) }));
-        Ok(Self(Arc::new(MemoryState { journal, instance, records: Mutex::new(records) })))
+        let records = records.into_iter().map(|(mirror, stored)| (mirror, Arc::new(Mutex::new(stored))));
+        Ok(Self(Arc::new(MemoryState { journal, instance, records: Mutex::new(records.collect()) })))
     }
 
     /// Creates a memory that ends with the process.
@@ -98,11 +100,11 @@ impl MirrorMemory {
 
     /// Returns all pending approvals of each mirror that has any, by group.
     pub fn approvals(&self) -> BTreeMap<String, Vec<ApprovalRequest>> {
-        let requests = |(mirror, stored): (&String, &StoredMirror)| {
-            let requests: Vec<ApprovalRequest> = stored.record.guard.pending_approvals().cloned().collect();
-            (!requests.is_empty()).then(|| (mirror.clone(), requests))
+        let requests = |(mirror, stored): (String, Arc<Mutex<StoredMirror>>)| {
+            let requests: Vec<ApprovalRequest> = stored.lock().record.guard.pending_approvals().cloned().collect();
+            (!requests.is_empty()).then_some((mirror, requests))
         };
-        self.records().iter().filter_map(requests).collect()
+        self.all_stored().into_iter().filter_map(requests).collect()
     }
 
     /// Approves the pending removals of `mirror` with this `id`, and returns the request.
@@ -119,12 +121,14 @@ impl MirrorMemory {
 
     /// Returns a copy of the record of `mirror`.
     pub(crate) fn record(&self, mirror: &str) -> MirrorRecord {
-        self.records().get(mirror).map(|stored| stored.record.clone()).unwrap_or_default()
+        self.find_stored(mirror).map(|stored| stored.lock().record.clone()).unwrap_or_default()
     }
 
     /// Changes the record of `mirror`. [`flush`](Self::flush) writes the change.
     pub(crate) fn update<T>(&self, mirror: &str, change: impl FnOnce(&mut MirrorRecord) -> T) -> T {
-        change(&mut self.records().entry(mirror.to_owned()).or_default().record)
+        let stored = self.stored(mirror);
+        let mut stored = stored.lock();
+        change(&mut stored.record)
     }
 
     /// Writes the changes of `mirror` durably. Blocks.
@@ -141,7 +145,8 @@ impl MirrorMemory {
             return Ok(());
         }
         let (mut lines, mut changed, mut guard) = (Vec::new(), Vec::new(), None);
-        if let Some(stored) = self.records().get_mut(mirror) {
+        if let Some(stored) = self.find_stored(mirror) {
+            let mut stored = stored.lock();
             changed = stored.record.take_changed();
             for name in &changed {
                 let entry_record = stored.record.get(name).cloned();
@@ -158,7 +163,8 @@ impl MirrorMemory {
             // The whole file is rewritten only if later lines have replaced most of it.
             if journal.is_oversized() { journal.replace(&self.all_lines(mirror, guard.as_ref())) } else { Ok(()) }
         });
-        if let Some(stored) = self.records().get_mut(mirror) {
+        if let Some(stored) = self.find_stored(mirror) {
+            let mut stored = stored.lock();
             match (&result, guard) {
                 (Ok(()), Some(guard)) => stored.written_guard = guard,
                 (Ok(()), None) => {}
@@ -172,7 +178,8 @@ impl MirrorMemory {
     /// Returns the complete content of the file. `guard` replaces the written guard of the mirror `flushed`.
     fn all_lines(&self, flushed: &str, guard: Option<&Guard>) -> Vec<JournalLine> {
         let mut lines = vec![JournalLine::Instance { id: self.0.instance.clone() }];
-        for (mirror, stored) in self.records().iter() {
+        for (mirror, stored) in self.all_stored() {
+            let stored = stored.lock();
             let entries = stored.record.entries();
             lines.extend(entries.map(|(name, entry_record)| JournalLine::Entry {
                 mirror: mirror.clone(),
@@ -180,7 +187,7 @@ impl MirrorMemory {
                 entry_record: Some(entry_record.clone()),
             }));
             let guard = guard.filter(|_| mirror == flushed).unwrap_or(&stored.written_guard).clone();
-            lines.push(JournalLine::Guard { mirror: mirror.clone(), guard });
+            lines.push(JournalLine::Guard { mirror, guard });
         }
         lines
     }
@@ -188,24 +195,22 @@ impl MirrorMemory {
     /// Returns the memory as text for other replicas: the guards, and the origins of the entries. Omits the origins
     /// if the text would be longer than `max_bytes`.
     pub fn export(&self, max_bytes: usize) -> String {
-        let records = self.records();
+        let (mut guards, mut entries) = (Vec::new(), Vec::new());
+        for (mirror, stored) in self.all_stored() {
+            // One lock for both: the guard must fit the entries.
+            let stored = stored.lock();
+            entries.extend(stored.record.entries().map(|(name, entry_record)| JournalLine::Entry {
+                mirror: mirror.clone(),
+                name: name.clone(),
+                entry_record: Some(entry_record.clone()),
+            }));
+            guards.push(JournalLine::Guard { mirror, guard: stored.record.guard.durable_state() });
+        }
         let text = |lines: Vec<JournalLine>| {
             let lines = lines.iter().filter_map(|line| serde_json::to_string(line).ok());
             lines.collect::<Vec<_>>().join("\n")
         };
-        let guards = records.iter().map(|(mirror, stored)| JournalLine::Guard {
-            mirror: mirror.clone(),
-            guard: stored.record.guard.durable_state(),
-        });
-        let guards = text(guards.collect());
-        let entries = records.iter().flat_map(|(mirror, stored)| {
-            stored.record.entries().map(move |(name, entry_record)| JournalLine::Entry {
-                mirror: mirror.clone(),
-                name: name.clone(),
-                entry_record: Some(entry_record.clone()),
-            })
-        });
-        let entries = text(entries.collect());
+        let (guards, entries) = (text(guards), text(entries));
         if entries.is_empty() || guards.len().saturating_add(entries.len()) >= max_bytes {
             return guards;
         }
@@ -234,9 +239,9 @@ impl MirrorMemory {
             }
         }
         for (mirror, (guard, entries)) in &adopted {
-            let mut records = self.records();
-            let StoredMirror { record, recent_entries, has_leader_entries, .. } =
-                records.entry(mirror.clone()).or_default();
+            let stored = self.stored(mirror);
+            let mut stored = stored.lock();
+            let StoredMirror { record, recent_entries, has_leader_entries, .. } = &mut *stored;
             recent_entries.retain(|_, (_, desired)| desired.elapsed() < RECENT_PERIOD);
             record.guard = guard.clone();
             // An export omits its entries if the text would be too long. In this case, the entries known here stay.
@@ -280,9 +285,9 @@ impl MirrorMemory {
         is_claimed: impl Fn(&str, &Origin) -> bool,
     ) {
         let now = Instant::now();
-        let mut records = self.records();
-        let StoredMirror { record, recent_entries, has_leader_entries, .. } =
-            records.entry(mirror.to_owned()).or_default();
+        let stored = self.stored(mirror);
+        let mut stored = stored.lock();
+        let StoredMirror { record, recent_entries, has_leader_entries, .. } = &mut *stored;
         let is_current = *has_leader_entries;
         let mut holders = RecordedHolders::new(
             record.entries().filter(|(name, recorded)| is_current || is_claimed(name, &recorded.origin)),
@@ -298,9 +303,18 @@ impl MirrorMemory {
         }
     }
 
-    fn records(&self) -> MutexGuard<'_, BTreeMap<String, StoredMirror>> {
-        // A panic under this lock leaves a record that the next read corrects.
-        self.0.records.lock()
+    /// Returns the memory of `mirror`, which is created if missing. A panic under its lock leaves a record that the next
+    /// read corrects.
+    fn stored(&self, mirror: &str) -> Arc<Mutex<StoredMirror>> {
+        self.0.records.lock().entry(mirror.to_owned()).or_default().clone()
+    }
+
+    fn find_stored(&self, mirror: &str) -> Option<Arc<Mutex<StoredMirror>>> {
+        self.0.records.lock().get(mirror).cloned()
+    }
+
+    fn all_stored(&self) -> Vec<(String, Arc<Mutex<StoredMirror>>)> {
+        self.0.records.lock().iter().map(|(mirror, stored)| (mirror.clone(), stored.clone())).collect()
     }
 }
 

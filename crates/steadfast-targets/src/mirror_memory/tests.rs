@@ -233,3 +233,21 @@ fn standby_without_leader_entries_follows_claims() {
     standby.remember_desired("m", desired("g2"), |_, origin| origin.group == "g2");
     assert_eq!(names(&standby), pairs([("key", "g2")]));
 }
+
+#[test]
+fn slow_update_delays_no_other_mirror() {
+    let memory = MirrorMemory::volatile();
+    let other = memory.clone();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let received = memory.update("slow", |_| {
+        std::thread::spawn(move || {
+            other.update("other", |record| record.insert("a", entry_record("g")));
+            other.flush("other").expect("nothing to write");
+            sender.send(())
+        });
+        receiver.recv_timeout(Duration::from_secs(60))
+    });
+    received.expect("the other mirror does not wait");
+    assert!(memory.record("slow").entries().next().is_none());
+    assert_eq!(memory.record("other").entries().count(), 1);
+}
