@@ -58,10 +58,13 @@ impl Zone {
                 self.state().term = Some(self.term_text(term, since));
                 return Ok(true);
             }
-            if recorded > term && self.is_current(recorded, since, now).await? {
-                // The recorded term is later, so updates that require this process's term fail, as intended.
+            if recorded > term {
+                // The recorded term is later, so updates that require this process's term fail, as intended. They must
+                // fail even if the renewal of the later term cannot be read.
                 self.state().term = Some(self.term_text(term, now));
-                return Ok(false);
+                if self.is_current(recorded, since, now).await? {
+                    return Ok(false);
+                }
             }
         }
         let strings = self.term_text(term, now);

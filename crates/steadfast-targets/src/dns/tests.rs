@@ -207,6 +207,8 @@ enum ServerBehavior {
     Short,
     /// Sends only a header.
     Nothing,
+    /// Has the record of the term 6, and fails for all other names.
+    LaterTerm,
 }
 
 async fn server(behavior: ServerBehavior) -> String {
@@ -265,6 +267,21 @@ fn response(behavior: ServerBehavior, operation: &mut Message<Vec<u8>>) -> Vec<u
                 ServerTransaction::request(&valid_key, &mut earlier_request, now).expect("ours").expect("signed");
             let mut message = plain(operation).additional();
             replayed.answer(&mut message, now).expect("an answer");
+            message.finish()
+        }
+        ServerBehavior::LaterTerm => {
+            let transaction = ServerTransaction::request(&valid_key, operation, now).expect("ours").expect("signed");
+            let name = operation.first_question().expect("a question").qname().to_string();
+            let is_term = name.starts_with("term-");
+            let rcode = if is_term { Rcode::NOERROR } else { Rcode::SERVFAIL };
+            let mut message = MessageBuilder::new_vec().start_answer(operation, rcode).expect("an answer");
+            if is_term {
+                let text = record::text_octets(&["steadfast:m", "6", "1000"].map(|text| text.as_bytes().to_vec()));
+                let data = domain::base::UnknownRecordData::from_octets(Rtype::TXT, text).expect("data");
+                message.push((record::parse_name(&name).expect("a name"), Class::IN, 60, data)).expect("room");
+            }
+            let mut message = message.additional();
+            transaction.answer(&mut message, now).expect("an answer");
             message.finish()
         }
         ServerBehavior::Short => {
@@ -449,4 +466,12 @@ async fn hanging_names_are_resolved_concurrently() {
     let (resolved, reason) = resolve_all("hang1:53,hang2:53,10.0.0.1:53", lookup).await;
     assert_eq!((resolved, &*reason), (vec![address], "no response within 3s"));
     assert_eq!(started.elapsed(), RESOLVE_TIMEOUT);
+}
+
+#[tokio::test]
+async fn unknown_renewal_of_later_term_prevents_updates() {
+    let zone = Zone::new(&server(ServerBehavior::LaterTerm).await, "example.org", key(), "m").expect("a zone");
+    let error = zone.record_term(5, 5000).await.expect_err("no renewal");
+    assert!(matches!(error, DnsError::Rejected { rcode: Rcode::SERVFAIL, .. }), "{error}");
+    assert!(zone.state().term.is_some(), "updates require the term of this process");
 }
