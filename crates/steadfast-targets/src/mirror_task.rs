@@ -294,12 +294,10 @@ impl<T: Target> MirrorTask<T> {
     /// Renews leases, the term and the ownership record at the target. Runs from the start of the term, independently
     /// of all passes of the mirror.
     async fn renew_periodically(self: Arc<Self>, permit: WritePermit) {
-        let (mut failures, mut missing_claims) = (0_u32, 0_u32);
+        let (mut failures, mut missing_records) = (0_u32, 0_u32);
         loop {
             let Ok(renewed) = permit.run(timeout(self.settings.deadline, self.target.renew())).await else { return };
-            if permit.run(self.record_term(&permit)).await.is_err() {
-                return;
-            }
+            let Ok(is_recorded) = permit.run(self.record_term(&permit)).await else { return };
             if T::HAS_OWNER_RECORD && permit.run(self.claim()).await.is_err() {
                 return;
             }
@@ -312,12 +310,12 @@ impl<T: Target> MirrorTask<T> {
             if let Some(reason) = reason.filter(|_| failures.is_power_of_two()) {
                 tracing::warn!(mirror = self.name, %reason, failures, "cannot renew the leases at the target; retrying");
             }
-            // Removals wait for the first claim.
+            // Removals wait for the first claim, and the target may reject all changes before the term is recorded.
             let is_claim_missing = T::HAS_OWNER_RECORD && !self.has_claimed.load(Ordering::Acquire);
-            missing_claims = if is_claim_missing { missing_claims.saturating_add(1) } else { 0 };
+            missing_records = if is_claim_missing || !is_recorded { missing_records.saturating_add(1) } else { 0 };
             // Records of the owner and of the term expire after a fixed time, whatever the interval of reads is.
             let max_pause = (self.settings.compare / 2).min(RENEW_MAX_PAUSE);
-            let pause = match failures.max(missing_claims) {
+            let pause = match failures.max(missing_records) {
                 0 => max_pause,
                 times => self.settings.retry_delay.saturating_mul(1 << (times - 1).min(16)).min(max_pause),
             };
@@ -498,20 +496,22 @@ impl<T: Target> MirrorTask<T> {
     }
 
     /// Makes the target reject writes of earlier leaders. Without permission to write the record, a late write of an
-    /// earlier leader may still succeed, as at targets without conditional writes.
-    async fn record_term(&self, permit: &WritePermit) {
+    /// earlier leader may still succeed, as at targets without conditional writes. Returns false if the term was not
+    /// recorded.
+    async fn record_term(&self, permit: &WritePermit) -> bool {
         if permit.token() == 0 {
-            return;
+            return true;
         }
         let unix_seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let reason: Arc<str> =
             match timeout(self.settings.deadline, self.target.record_term(permit.token(), unix_seconds)).await {
-                Ok(Ok(true)) => return,
+                Ok(Ok(true)) => return true,
                 Ok(Ok(false)) => "the target has the record of a later term".into(),
                 Ok(Err(error)) => error_chain(&error),
                 Err(_) => self.timeout_error(),
             };
         tracing::warn!(mirror = self.name, term = permit.token(), %reason, "cannot record the term at the target; retrying");
+        false
     }
 
     /// Claims the mark for this process, and reports another holder.

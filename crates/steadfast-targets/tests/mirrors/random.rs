@@ -613,3 +613,40 @@ async fn rare_reads_do_not_delay_claims() {
     wait_until(&mirror, |status| status.other_process.is_some()).await;
     assert!(started.elapsed() <= Duration::from_secs(60), "{:?}", started.elapsed());
 }
+
+/// Target that counts attempts to record a term, and rejects the first three.
+struct TermTarget(FakeTarget, Arc<Mutex<u32>>);
+
+impl Target for TermTarget {
+    type Value = TestValue;
+    type Error = NoResponse;
+
+    async fn read(&self) -> Result<ActualState<TestValue>, NoResponse> {
+        self.0.read().await
+    }
+
+    async fn apply(&self, steps: &[Step<TestValue>]) -> Result<(), NoResponse> {
+        self.0.apply(steps).await
+    }
+
+    fn describe(&self, found: &ActualState<TestValue>, steps: &[Step<TestValue>]) -> Vec<String> {
+        self.0.describe(found, steps)
+    }
+
+    async fn record_term(&self, _: u64, _: u64) -> Result<bool, NoResponse> {
+        let mut attempts = self.1.lock();
+        *attempts += 1;
+        if *attempts > 3 { Ok(true) } else { Err(NoResponse) }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_record_of_term_is_soon_repeated() {
+    let (attempts, (keeper, gate)) = (Arc::<Mutex<u32>>::default(), TermKeeper::new());
+    let term_target = TermTarget(FakeTarget::new(1, 0), attempts.clone());
+    let settings = MirrorSettings { gate, ..unlimited() };
+    let _mirror = Mirror::start("m", term_target, settings, MirrorMemory::volatile());
+    keeper.open(Arc::new(UnlimitedTerm(7)));
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(*attempts.lock(), 4, "the term is recorded, and renewed later");
+}
