@@ -43,11 +43,13 @@ pub(super) fn parse_entries(listed: &str, table: &Table) -> Result<BTreeMap<Stri
             backend.weight = if is_known { backend.weight + DRIFT_WEIGHT_OFFSET } else { 0 };
         }
         listed_turn_counts.retain(|address, _| entries.values().all(|backend| backend.address != *address));
-        let foreign = listed_turn_counts.into_keys().enumerate();
-        entries.extend(
-            foreign
-                .map(|(number, address)| (format!("?{number}"), Backend { address, weight: 1 + DRIFT_WEIGHT_OFFSET })),
-        );
+        let foreign =
+            listed_turn_counts.into_keys().map(|address| Backend { address, weight: 1 + DRIFT_WEIGHT_OFFSET });
+        // An earlier backend of this kind keeps its name until the guard permits its removal.
+        let names = (0..).map(|number: usize| format!("?{number}"));
+        let free_names = names.filter(|name| !entries.contains_key(name));
+        let foreign: Vec<_> = free_names.zip(foreign).collect();
+        entries.extend(foreign);
     }
     Ok(entries)
 }

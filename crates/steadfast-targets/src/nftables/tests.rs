@@ -93,6 +93,12 @@ fn foreign_table_content_is_bounded() {
 }
 
 #[test]
+fn second_foreign_backend_keeps_first() {
+    let found = parse_table("?0 10.0.0.9:80 1", &serde_json::json!(0));
+    assert_eq!(found, entries(&[("?0", "10.0.0.9:80", 0), ("?1", "10.0.0.1:80", 1 + DRIFT_WEIGHT_OFFSET)]));
+}
+
+#[test]
 fn udp_table_matches_udp_ports() {
     let text = web_target().protocol(TransportProtocol::Udp).table.ruleset(&entries(&[("a", "10.0.0.1:53", 1)]));
     assert!(text.contains("ip daddr 10.99.0.1 udp dport 80 dnat to "), "{text}");
