@@ -354,13 +354,17 @@ impl<T> SinkQueue<T> {
                 self.pause.start(now, *after, &self.delivery, random_fraction());
                 self.window.record_rejection(now);
             }
-            DeliveryOutcome::Retry { .. } => self.window.record_failure(started_at, now, self.delivery.concurrency),
+            // An earlier attempt that is still in flight may succeed. Messages that fail fast must not reduce the
+            // concurrency of a slow receiver that accepts all others.
+            DeliveryOutcome::Retry { .. } if self.in_flight.values().all(|other| other.started_at >= started_at) => {
+                self.window.record_failure(started_at, now, self.delivery.concurrency);
+            }
             // Another attempt may have started a pause, which must not end here.
             DeliveryOutcome::Delivered | DeliveryOutcome::Rejected { .. } if self.pause.until(now).is_none() => {
                 self.pause.end();
                 self.window.record_success(now, self.delivery.concurrency);
             }
-            DeliveryOutcome::Delivered | DeliveryOutcome::Rejected { .. } => {}
+            DeliveryOutcome::Delivered | DeliveryOutcome::Rejected { .. } | DeliveryOutcome::Retry { .. } => {}
         }
         let is_batch = items.len() > 1;
         let (mut settled, mut returned) = (Vec::new(), Vec::new());

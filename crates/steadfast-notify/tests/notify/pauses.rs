@@ -108,6 +108,24 @@ fn timeouts_of_all_attempts_reduce_concurrency() {
     assert_eq!(counts, [8, 4, 2, 2]);
 }
 
+/// A program that fails for some objects within a second, and needs ten seconds for all others.
+#[test]
+fn fast_failures_keep_concurrency_of_slow_receiver() {
+    let mut queue = SinkQueue::new(DeliverySettings { concurrency: 8, ..delivery() });
+    for number in 0..7 {
+        queue.push(NO_DELAY, message("shop", &format!("slow-{number}")), ());
+    }
+    assert_eq!(take_batches(&mut queue, NO_DELAY).len(), 7);
+    let failure = DeliveryOutcome::Retry { retry_after: None, reason: "exit code 1".to_owned() };
+    for second in 1..5 {
+        queue.push(seconds(second), message("shop", &format!("bad-{second}")), ());
+        let failing = take_batches(&mut queue, seconds(second));
+        assert_eq!(failing.len(), 1, "the eighth slot at {second} s");
+        let end = seconds(second) + Duration::from_millis(500);
+        queue.settle(end, failing[0].0, &failure, || 0.5, |_, _, _| true);
+    }
+}
+
 #[test]
 fn merged_messages_of_paused_sink_are_bounded() {
     let mut queue = SinkQueue::new(DeliverySettings { debounce: seconds(1), ..delivery() });
