@@ -335,6 +335,21 @@ impl<T> SinkQueue<T> {
         next.map(|at| at.max(self.bucket.next_token_at()))
     }
 
+    /// Returns the messages that [`settle`](Self::settle) passes to `dead_letter` for this result, with the number of
+    /// attempts. The caller can store the dead letters before, without access to the queue.
+    pub fn undeliverable(&self, number: u64, outcome: &DeliveryOutcome) -> Vec<(Arc<Message>, u32)> {
+        let Some(InFlightBatch { started_at, items, .. }) = self.in_flight.get(&number) else { return Vec::new() };
+        let is_undeliverable = |pending: &Pending<T>| match outcome {
+            DeliveryOutcome::Delivered => false,
+            DeliveryOutcome::Rejected { .. } => items.len() == 1,
+            DeliveryOutcome::Retry { .. } | DeliveryOutcome::Busy { .. } => {
+                self.expires_at(pending.queued_at) <= *started_at
+            }
+        };
+        let undeliverable = items.iter().map(|(_, pending)| pending).filter(|pending| is_undeliverable(pending));
+        undeliverable.map(|pending| (pending.message.clone(), pending.attempts.saturating_add(1))).collect()
+    }
+
     /// Records the result of a batch. `random_fraction` returns random numbers from zero to one. `dead_letter` stores a
     /// dead letter and returns true on success. After a failure of `dead_letter`, the message is retried.
     pub fn settle(

@@ -12,7 +12,7 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use crate::ack::Ack;
-use crate::dead_letter::{DeadLetter, DeadLetters};
+use crate::dead_letter::{AddError, DeadLetter, DeadLetters};
 use crate::delivery_outcome::DeliveryOutcome;
 use crate::engine_event::{EngineEvent, EventCallback};
 use crate::message::{ClusterNamespace, Message};
@@ -39,6 +39,9 @@ pub(crate) struct SinkWorker {
     /// Permission to send.
     gate: TermGate,
 }
+
+/// Message, and the result of storing its dead letter.
+type StoredLetter = (Arc<Message>, Result<(), AddError>);
 
 struct State {
     queue: SinkQueue<Ack>,
@@ -276,7 +279,7 @@ impl SinkWorker {
                         }
                     };
                     if let Some(number) = numbers.remove(&id) {
-                        self.handle_outcome(number, &outcome);
+                        self.handle_outcome(number, &outcome).await;
                     }
                 }
                 () = self.changed.notified() => {}
@@ -301,34 +304,35 @@ impl SinkWorker {
         }
     }
 
-    fn handle_outcome(&self, number: u64, outcome: &DeliveryOutcome) {
+    async fn handle_outcome(&self, number: u64, outcome: &DeliveryOutcome) {
+        let letters = self.store_dead_letters(number, outcome).await;
         let now = self.started.elapsed();
         let mut events = Vec::new();
         let settled = {
             let state = &mut *self.state();
             let is_store_failing = &mut state.is_dead_letter_store_failing;
-            let store_dead_letter = |message: &Message, reason: &str, attempts: u32| {
+            let record_dead_letter = |message: &Message, reason: &str, attempts: u32| {
+                let letter = letters.iter().find(|(stored, _)| std::ptr::eq(Arc::as_ptr(stored), message));
                 let (sink, reason) = (self.name.clone(), reason.to_owned());
-                let letter =
-                    DeadLetter { sink: sink.clone(), reason: reason.clone(), attempts, message: message.clone() };
-                // Written under the lock: the message must not be settled before its letter is on disk.
-                match self.dead_letters.add(&letter) {
-                    Ok(()) => {
+                match letter {
+                    Some((_, Ok(()))) => {
                         *is_store_failing = false;
-                        events.push(EngineEvent::DeadLettered { sink, id: letter.message.id, reason, attempts });
+                        events.push(EngineEvent::DeadLettered { sink, id: message.id.clone(), reason, attempts });
                         true
                     }
-                    Err(error) => {
+                    Some((_, Err(error))) => {
                         if !std::mem::replace(is_store_failing, true) {
                             let file = self.dead_letters.file().to_owned();
                             events.push(EngineEvent::DeadLetterNotStored { sink, file, reason: error.to_string() });
                         }
                         false
                     }
+                    // A reload has reduced `give_up_after` in the meantime. The message is retried.
+                    None => false,
                 }
             };
             let rng = &mut state.rng;
-            let settled = state.queue.settle(now, number, outcome, || rng.fraction(), store_dead_letter);
+            let settled = state.queue.settle(now, number, outcome, || rng.fraction(), record_dead_letter);
             for settled in &settled {
                 *(if settled.is_delivered { &mut state.delivered } else { &mut state.dead_letters }) += 1;
             }
@@ -357,6 +361,32 @@ impl SinkWorker {
             (self.report)(event);
         }
         self.report_recovery();
+    }
+
+    /// Stores the undeliverable messages of an attempt before the queue settles them.
+    ///
+    /// Runs on a blocking thread and without the lock. A slow disk must neither block the threads of the runtime, nor
+    /// callers that add messages to this sink.
+    async fn store_dead_letters(&self, number: u64, outcome: &DeliveryOutcome) -> Vec<StoredLetter> {
+        let (DeliveryOutcome::Retry { reason, .. }
+        | DeliveryOutcome::Busy { reason, .. }
+        | DeliveryOutcome::Rejected { reason }) = outcome
+        else {
+            return Vec::new();
+        };
+        let messages = self.state().queue.undeliverable(number, outcome);
+        if messages.is_empty() {
+            return Vec::new();
+        }
+        let (sink, reason, dead_letters) = (self.name.clone(), reason.clone(), self.dead_letters.clone());
+        let store = move |(message, attempts): (Arc<Message>, u32)| {
+            let (sink, reason) = (sink.clone(), reason.clone());
+            let letter = DeadLetter { sink, reason, attempts, message: Message::clone(&message) };
+            (message, dead_letters.add(&letter))
+        };
+        let stored = tokio::task::spawn_blocking(move || messages.into_iter().map(store).collect::<Vec<_>>());
+        // Without a result, the messages are retried.
+        stored.await.unwrap_or_default()
     }
 
     fn report_recovery(&self) {

@@ -2,6 +2,7 @@
 
 mod configuration;
 mod constants;
+mod dead_letters;
 mod delivery;
 #[cfg(unix)]
 mod exec;

@@ -127,13 +127,20 @@ proptest! {
                     }
                     AttemptResult::Rejected => DeliveryOutcome::Rejected { reason },
                 };
-                let record_dead_letter = |message: &Message, _: &str, _: u32| {
+                let undeliverable = queue.undeliverable(number, &outcome);
+                let (known, attempts) = (dead_letters.len(), undeliverable.iter().map(|(_, attempts)| *attempts));
+                let (attempts, mut recorded_attempts) = (attempts.collect::<Vec<u32>>(), Vec::new());
+                let record_dead_letter = |message: &Message, _: &str, attempts: u32| {
+                    recorded_attempts.push(attempts);
                     dead_letters.push(message.data.as_u64().expect("a number"));
                     true
                 };
                 for settled_message in queue.settle(now, number, &outcome, || chance, record_dead_letter) {
                     settled.entry(settled_message.message.name.clone()).or_default().extend(settled_message.tokens);
                 }
+                let undeliverable = undeliverable.iter().filter_map(|(message, _)| message.data.as_u64());
+                prop_assert_eq!(dead_letters[known..].to_vec(), undeliverable.collect::<Vec<_>>());
+                prop_assert_eq!(recorded_attempts, attempts);
             }
         }
         prop_assert!(queue.is_empty() && running_attempts.is_empty(), "something waits for ever");
