@@ -217,14 +217,14 @@ impl fmt::Display for EngineEvent {
             }
             Self::EntriesUnknown { mirror, reason, objects } => {
                 let more = if *objects > 1 { format!(" (and {} more objects)", objects - 1) } else { String::new() };
-                write!(f, "mirror {mirror}: the entries of an object stay unchanged: {}{more}", escaped(reason))
+                write!(f, "mirror {mirror}: the entries of an object stay unchanged: {}{more}", shown(reason))
             }
             Self::EntriesKnown { mirror } => {
                 write!(f, "mirror {mirror}: the entries of all objects are valid again")
             }
             Self::EntrySkipped { mirror, entry, reason, skipped_since_report: others } => {
                 let more = if *others > 0 { format!(" (and {others} more entries)") } else { String::new() };
-                write!(f, "mirror {mirror}: the entry {} is skipped: {}{more}", escaped(entry), escaped(reason))
+                write!(f, "mirror {mirror}: the entry {} is skipped: {}{more}", shown(entry), shown(reason))
             }
             Self::ConflictingEntries { mirror, keys } => {
                 let keys = first_names(keys);
@@ -234,7 +234,7 @@ impl fmt::Display for EngineEvent {
             }
             Self::ApprovalRequired { mirror, request: ApprovalRequest { id, group, names, serving } } => {
                 let (count, names) = (names.len(), first_names(names));
-                let of_group = if group.is_empty() { String::new() } else { format!(" of the group {group}") };
+                let of_group = if group.is_empty() { String::new() } else { format!(" of the group {}", shown(group)) };
                 let remedy = format!("`steadfast notify approve -c FILE {mirror} {id}` approves the removal");
                 write!(
                     f,
@@ -277,7 +277,7 @@ impl fmt::Display for EngineEvent {
 /// Returns the first names, and the number of further names.
 fn first_names(names: &[String]) -> String {
     const MAX_LISTED: usize = 5;
-    let first = names.iter().take(MAX_LISTED).map(|name| escaped(name)).collect::<Vec<_>>().join(", ");
+    let first = names.iter().take(MAX_LISTED).map(|name| shown(name)).collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(MAX_LISTED) {
         0 => first,
         more => format!("{first} and {more} more"),
@@ -302,7 +302,10 @@ pub type EventCallback = dyn Fn(EngineEvent) + Send + Sync;
 /// characters, and characters that change the direction of text.
 pub fn is_unsafe(character: char) -> bool {
     character.is_control()
-        || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+        || matches!(
+            character,
+            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+        )
 }
 
 /// Returns `text` from a tenant. Characters that affect a terminal or a log ([`is_unsafe`]) are escaped.
@@ -339,6 +342,17 @@ mod tests {
             EngineEvent::TaskEnded { task: sink(), reason: hostile(), delay: Duration::ZERO },
         ] {
             assert!(!event.to_string().chars().any(is_unsafe), "{event}");
+        }
+        let long = || "\u{61c}".repeat(1 << 20);
+        let (id, group, names, skipped_since_report) = (sink(), long(), vec![long()], 0);
+        for event in [
+            EngineEvent::EntriesUnknown { mirror: sink(), reason: long(), objects: 1 },
+            EngineEvent::EntrySkipped { mirror: sink(), entry: long(), reason: long(), skipped_since_report },
+            EngineEvent::ConflictingEntries { mirror: sink(), keys: vec![long()] },
+            EngineEvent::ApprovalRequired { mirror: sink(), request: ApprovalRequest { id, group, names, serving: 1 } },
+        ] {
+            let text = event.to_string();
+            assert!(!text.contains(is_unsafe) && text.len() < 1 << 16, "{} bytes", text.len());
         }
     }
 }
