@@ -19,7 +19,8 @@ use crate::event_subject::EventSubject;
 use crate::key_locks::KeyLocks;
 use crate::last_results::{Comparison, Hash, LastResults, SentResults};
 use crate::lookups::LookupSnapshot;
-use crate::message::Message;
+use crate::message::{ClusterNamespace, Message};
+use crate::namespace_failures::NamespaceFailures;
 use crate::offload::offload;
 use crate::plan::Plan;
 use crate::replication::Replication;
@@ -58,6 +59,7 @@ struct Shared {
     replication: Replication,
     seed: u64,
     stats: Mutex<EngineStats>,
+    namespace_failures: Mutex<NamespaceFailures>,
 }
 
 /// Runtime state of a rule.
@@ -164,6 +166,7 @@ impl Engine {
             replication,
             seed,
             stats: Mutex::default(),
+            namespace_failures: Mutex::default(),
         };
         let engine = Self { shared: Arc::new(shared) };
         engine.apply_plan(plan, streams);
@@ -193,6 +196,7 @@ impl Engine {
             // A removed sink stays while messages are pending. A later plan removes the sink.
             workers.retain(|name, running| plan.sinks.contains_key(name) || running.worker.pending() > 0);
         }
+        self.shared.namespace_failures.lock().retain_rules(|rule| plan.rule(rule).is_some());
         let mut rules = self.shared.rules.lock();
         let mut previous = std::mem::take(&mut *rules);
         for rule in &plan.rules {
@@ -456,7 +460,9 @@ impl Engine {
             (RuleOutcome::Failed { expression, reason }, _) => {
                 // `record_failure` takes the lock again.
                 drop(stats);
-                self.record_failure(&active_rule.rule.config.name, expression, change.subject.description(), reason);
+                let EventSubject { cluster, namespace, .. } = &change.subject;
+                let (namespace, object) = ((cluster.clone(), namespace.clone()), change.subject.description());
+                self.record_failure(&active_rule.rule.config.name, expression, namespace, object, reason);
                 EvaluationResult::Nothing { result: None }
             }
             (RuleOutcome::Initial(_), _) => EvaluationResult::Nothing { result: hash.map(RuleResult::Sent) },
@@ -480,12 +486,20 @@ impl Engine {
     }
 
     /// Counts and reports an object for which the rule could not be evaluated.
-    pub(crate) fn skip_undecodable(&self, rule: &str, object: String, reason: String) {
+    pub(crate) fn skip_undecodable(&self, rule: &str, namespace: ClusterNamespace, object: String, reason: String) {
         self.shared.stats.lock().changes += 1;
-        self.record_failure(rule, "object", object, reason);
+        self.record_failure(rule, "object", namespace, object, reason);
     }
 
-    fn record_failure(&self, rule: &str, expression: &'static str, object: String, reason: String) {
+    fn record_failure(
+        &self,
+        rule: &str,
+        expression: &'static str,
+        namespace: ClusterNamespace,
+        object: String,
+        reason: String,
+    ) {
+        let is_due_for_namespace = self.shared.namespace_failures.lock().record(rule, namespace);
         let rule = rule.to_owned();
         let failures = {
             let mut stats = self.shared.stats.lock();
@@ -494,7 +508,7 @@ impl Engine {
             *failures
         };
         // Report at powers of two only: an expression that fails for one object fails for many.
-        if failures.is_power_of_two() {
+        if failures.is_power_of_two() || is_due_for_namespace {
             (self.shared.report)(EngineEvent::RuleFailed { rule, expression, object, reason, failures });
         }
     }

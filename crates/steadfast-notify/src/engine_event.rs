@@ -19,7 +19,8 @@ pub enum EngineEvent {
         object: String,
         /// Cause.
         reason: String,
-        /// Number of failures of this rule. Reported at powers of two only.
+        /// Number of failures of this rule. Reported if this number, or the number of the rule's failures in the
+        /// namespace of the object, is a power of two.
         failures: u64,
     },
     /// The checkpoint of an earlier run is unusable. Rules may miss changes since then.

@@ -391,8 +391,10 @@ impl HandlerContext {
             }
             Err(error) => {
                 let (resource, key, cluster) = (&self.resource, event.object().key(), &self.source.cluster);
+                let namespace = (cluster.clone(), key.namespace().unwrap_or_default().to_owned());
                 self.engine.skip_undecodable(
                     &self.source.rule,
+                    namespace,
                     format!("{resource} {key} of {cluster}"),
                     error.to_string(),
                 );

@@ -74,6 +74,7 @@ mod last_results;
 mod lookups;
 pub mod message;
 mod mirror;
+mod namespace_failures;
 mod object_state;
 mod offload;
 mod parked;
