@@ -7,9 +7,10 @@ mod bucket;
 mod delivery;
 mod namespaces;
 mod pause;
+mod usage;
 mod window;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use delivery::backoff;
 pub use delivery::{DeliverySettings, MAX_REQUESTED_DELAY};
 use namespaces::{NamespaceQueues, ReadyKey};
 use pause::Pause;
+use usage::{QueueUsage, message_bytes};
 use window::Window;
 
 /// Maximum number of messages that debouncing merges into one. Each merged message keeps an acknowledgement in memory,
@@ -48,15 +50,16 @@ pub struct SinkQueue<T> {
     bucket: Bucket,
     pause: Pause,
     window: Window,
-    len: usize,
-    /// Number of unsettled messages by namespace.
-    by_namespace: BTreeMap<ClusterNamespace, usize>,
+    /// Unsettled messages.
+    usage: QueueUsage,
     /// Next number of a message or batch.
     next_number: u64,
 }
 
 struct Pending<T> {
     message: Arc<Message>,
+    /// Approximate memory of the message.
+    bytes: usize,
     number: u64,
     queued_at: Duration,
     not_before: Duration,
@@ -94,8 +97,7 @@ impl<T> SinkQueue<T> {
             bucket: Bucket::new(delivery.rate),
             pause: Pause::default(),
             window: Window::default(),
-            len: 0,
-            by_namespace: BTreeMap::new(),
+            usage: QueueUsage::default(),
             next_number: 0,
         }
     }
@@ -113,7 +115,7 @@ impl<T> SinkQueue<T> {
 
     /// Returns the number of unsettled messages.
     pub fn len(&self) -> usize {
-        self.len
+        self.usage.len()
     }
 
     /// Returns true if a batch is in flight.
@@ -123,18 +125,14 @@ impl<T> SinkQueue<T> {
 
     /// Returns true if all messages are settled.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.usage.len() == 0
     }
 
     /// Returns true if the namespace may add a message. Namespaces share `max_messages`: with `n` active namespaces,
     /// each may have `max_messages / (n + 1)`. One share is reserved for an inactive namespace. Messages beyond a
-    /// reduced share stay. The total never exceeds twice `max_messages`.
+    /// reduced share stay. The total never exceeds twice `max_messages`. The same applies to 256 MiB of memory.
     pub fn has_space(&self, namespace: &ClusterNamespace, max_messages: usize) -> bool {
-        let own_messages = self.by_namespace.get(namespace);
-        let other_namespaces = self.by_namespace.len() - usize::from(own_messages.is_some());
-        // One share stays free for a namespace that has no messages yet.
-        let share = (max_messages / (other_namespaces + 2)).max(1);
-        own_messages.copied().unwrap_or_default() < share && self.len < max_messages.saturating_mul(2)
+        self.usage.has_space(namespace, max_messages)
     }
 
     /// Returns the insertion time of the oldest unsettled message.
@@ -154,15 +152,14 @@ impl<T> SinkQueue<T> {
         let queued = std::mem::take(&mut self.queues).into_values().flatten();
         let in_flight = std::mem::take(&mut self.in_flight).into_values().flat_map(|batch| batch.items);
         let tokens = queued.chain(in_flight.map(|(_, pending)| pending)).flat_map(|pending| pending.tokens).collect();
-        (self.namespaces, self.len) = (NamespaceQueues::default(), 0);
-        self.by_namespace.clear();
+        (self.namespaces, self.usage) = (NamespaceQueues::default(), QueueUsage::default());
         self.by_insertion_time.clear();
         tokens
     }
 
     /// Appends a message to the queue of the object.
     pub fn push(&mut self, now: Duration, message: Arc<Message>, token: T) {
-        let key = message.ordering_key();
+        let (key, bytes) = (message.ordering_key(), message_bytes(&message));
         let debounce = self.delivery.debounce;
         let queue = self.queues.entry(key.clone()).or_default();
         // Debouncing replaces the last pending message, unless an attempt was made with it.
@@ -173,6 +170,7 @@ impl<T> SinkQueue<T> {
             && last.message.rule == message.rule
             && last.message.uid == message.uid
         {
+            self.usage.resize(&key.cluster_namespace(), std::mem::replace(&mut last.bytes, bytes), bytes);
             last.message = message;
             last.tokens.push(token);
             return;
@@ -183,6 +181,7 @@ impl<T> SinkQueue<T> {
         let tokens = vec![token];
         queue.push_back(Pending {
             message,
+            bytes,
             number,
             queued_at: now,
             not_before,
@@ -190,8 +189,7 @@ impl<T> SinkQueue<T> {
             is_separate: false,
             tokens,
         });
-        self.len += 1;
-        *self.by_namespace.entry(key.cluster_namespace()).or_default() += 1;
+        self.usage.add(key.cluster_namespace(), bytes);
         let is_first = queue.len() == 1;
         // A key in flight becomes ready when its batch is settled.
         if is_first && !self.is_in_flight(&key) {
@@ -413,14 +411,7 @@ impl<T> SinkQueue<T> {
                 DeliveryOutcome::Busy { .. } => (None, now),
             };
             if let Some(is_delivered) = delivery_result {
-                self.len -= 1;
-                let namespace = key.cluster_namespace();
-                if let Some(count) = self.by_namespace.get_mut(&namespace) {
-                    *count -= 1;
-                    if *count == 0 {
-                        self.by_namespace.remove(&namespace);
-                    }
-                }
+                self.usage.remove(&key.cluster_namespace(), pending.bytes);
                 settled.push(SettledMessage { message: pending.message, tokens: pending.tokens, is_delivered });
             } else {
                 pending.not_before = not_before;
