@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::config::secret::SecretFrom;
 
-/// Timeout of a repeated read of secrets. Afterwards, their last content stays in use.
+/// Timeout of a read of secrets. After a repeated read, their last content stays in use.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Value of a secret.
@@ -52,13 +52,20 @@ impl Secret {
     }
 }
 
+/// Lock that is held during a read of the secrets of one sink.
+pub(crate) type ReadingLock = Arc<AsyncMutex<()>>;
+
+/// Reason and remedy if the first read of secrets had no result in time.
+pub(crate) const NOT_READ_IN_TIME: (&str, &str) =
+    ("the file system of the secrets does not respond", "check the file system");
+
 /// Runs `read` on a blocking thread, and returns `None` without a result in time. At most one read with the same
 /// `reading` runs at a time.
 ///
 /// A file system without a response must neither block the threads of the runtime, nor use up the blocking threads, nor
 /// stop the deliveries of a sink.
 pub(crate) async fn read_in_time<T: Send + 'static>(
-    reading: &Arc<AsyncMutex<()>>,
+    reading: &ReadingLock,
     read: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
     let read = async {

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
-use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
 use super::message_sink::{DeliveryFuture, MessageSink};
@@ -20,7 +19,7 @@ use crate::config::secret::SecretFrom;
 use crate::config::sinks;
 use crate::delivery_outcome::DeliveryOutcome;
 use crate::message::Message;
-use crate::secret::{Secret, read_in_time};
+use crate::secret::{ReadingLock, Secret, read_in_time};
 
 /// Exit code of a permanent rejection (`EX_DATAERR` of `sysexits.h`).
 pub const REJECTED_EXIT_CODE: i32 = 65;
@@ -33,14 +32,18 @@ pub struct Exec {
     /// Secrets at the last successful read.
     secrets: Mutex<BTreeMap<String, String>>,
     /// Held during a read of the secrets.
-    reading: Arc<AsyncMutex<()>>,
+    reading: ReadingLock,
 }
 
 impl Exec {
-    /// Creates the sink. Relative paths start at `folder`.
-    pub(super) fn new(settings: &sinks::ExecConfig, folder: PathBuf) -> Self {
-        let secrets = Mutex::new(read_secrets(&settings.secret_env, &folder));
-        Self { settings: settings.clone(), folder, secrets, reading: Arc::default() }
+    /// Creates the sink with the content of its secrets. Relative paths start at `folder`.
+    pub(super) fn new(
+        settings: &sinks::ExecConfig,
+        folder: PathBuf,
+        secrets: BTreeMap<String, String>,
+        reading: ReadingLock,
+    ) -> Self {
+        Self { settings: settings.clone(), folder, secrets: Mutex::new(secrets), reading }
     }
 
     /// Returns the secrets for the environment. The files are read each time. If a file cannot be read, the last value
@@ -57,12 +60,16 @@ impl Exec {
 
 /// Reads the readable secrets. Blocks while reading.
 fn read_secrets(secret_env: &BTreeMap<String, SecretFrom>, folder: &Path) -> BTreeMap<String, String> {
-    let secret = |(name, from): (&String, &SecretFrom)| {
-        let secret = Secret::read(from, folder).ok()?;
-        let text = secret.text().filter(|text| !text.contains('\0'))?;
-        Some((name.clone(), text.to_owned()))
-    };
+    let secret = |(name, from): (&String, &SecretFrom)| Some((name.clone(), read_variable(from, folder).ok()?));
     secret_env.iter().filter_map(secret).collect()
+}
+
+/// Reads a secret for an environment variable. Blocks while reading. The error is the reason and the remedy.
+pub(super) fn read_variable(from: &SecretFrom, folder: &Path) -> Result<String, (String, &'static str)> {
+    let remedy = "store the secret there, or correct the reference";
+    let secret = Secret::read(from, folder).map_err(|reason| (reason, remedy))?;
+    let text = secret.text().filter(|text| !text.contains('\0')).map(str::to_owned);
+    text.ok_or_else(|| (format!("{from:?} is not text"), "environment variables need text without NUL"))
 }
 
 impl MessageSink for Exec {

@@ -1,18 +1,18 @@
 //! Construction of the streams of a plan.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::exec::Exec;
+use super::exec::{Exec, read_variable};
 use super::message_sink::MessageSink;
 use super::unopened::UnopenedSink;
 use super::webhook::Webhook;
-use crate::config::secret::SecretFrom;
 use crate::config::sinks;
 use crate::engine::MessageSinks;
 use crate::engine_event::{EngineEvent, EventCallback};
 use crate::plan::Plan;
 use crate::problem::{Problem, Problems};
-use crate::secret::Secret;
+use crate::secret::{NOT_READ_IN_TIME, ReadingLock, read_in_time};
 
 impl Plan {
     /// Opens the streams of all sinks except mirrors. `stdout` is used for sinks of standard output. Reads secrets and
@@ -25,7 +25,7 @@ impl Plan {
         let mut problems: Vec<Problem> = Vec::new();
         let mut streams = MessageSinks::new();
         for (name, sink) in self.sinks.iter().filter(|(_, sink)| !sink.is_mirror()) {
-            match self.open_stream(name, sink, stdout).await {
+            match self.open_stream(name, sink, stdout, &ReadingLock::default()).await {
                 Ok(stream) => drop(streams.insert(name.clone(), stream)),
                 Err(problem) => problems.push(problem),
             }
@@ -46,11 +46,12 @@ impl Plan {
     ) -> MessageSinks {
         let mut streams = MessageSinks::new();
         for (name, sink) in self.sinks.iter().filter(|(_, sink)| !sink.is_mirror()) {
-            let stream = match self.open_stream(name, sink, stdout).await {
+            let reading = ReadingLock::default();
+            let stream = match self.open_stream(name, sink, stdout, &reading).await {
                 Ok(stream) => stream,
                 Err(problem) => {
                     report(EngineEvent::SinkNotOpened { sink: name.clone(), reason: problem.to_string() });
-                    Arc::new(UnopenedSink::new(self.clone(), name, report.clone()))
+                    Arc::new(UnopenedSink::new(self.clone(), name, reading, report.clone()))
                 }
             };
             streams.insert(name.clone(), stream);
@@ -58,39 +59,50 @@ impl Plan {
         streams
     }
 
-    /// Opens the stream of one sink.
+    /// Opens the stream of one sink. `reading` is held during each read of the secrets.
     pub(super) async fn open_stream(
         &self,
         name: &str,
         sink: &sinks::SinkConfig,
         stdout: &Arc<dyn MessageSink>,
+        reading: &ReadingLock,
     ) -> Result<Arc<dyn MessageSink>, Problem> {
         match (&sink.exec, &sink.webhook) {
-            (Some(exec), _) => self.exec(name, exec).map(|exec| Arc::new(exec) as _),
-            (None, Some(webhook)) => self.webhook(name, webhook).await.map(|webhook| Arc::new(webhook) as _),
+            (Some(exec), _) => self.exec(name, exec, reading).await.map(|exec| Arc::new(exec) as _),
+            (None, Some(webhook)) => self.webhook(name, webhook, reading).await.map(|webhook| Arc::new(webhook) as _),
             (None, None) => Ok(stdout.clone()),
         }
     }
 
-    fn read_secret(&self, path: &str, from: &SecretFrom) -> Result<Secret, Problem> {
-        let remedy = "store the secret there, or correct the reference";
-        Secret::read(from, &self.folder).map_err(|reason| self.problem_with_sink(path, reason, remedy))
-    }
-
-    fn exec(&self, name: &str, exec: &sinks::ExecConfig) -> Result<Exec, Problem> {
-        for (variable, from) in &exec.secret_env {
-            let path = format!("{name}.exec.secret_env.{variable}");
-            let secret = self.read_secret(&path, from)?;
-            if secret.text().is_none_or(|text| text.contains('\0')) {
-                let description = format!("{from:?} is not text");
-                return Err(self.problem_with_sink(&path, description, "environment variables need text without NUL"));
-            }
+    async fn exec(&self, name: &str, exec: &sinks::ExecConfig, reading: &ReadingLock) -> Result<Exec, Problem> {
+        let (secret_env, folder) = (exec.secret_env.clone(), self.folder.clone());
+        let read = move || {
+            let secrets = secret_env.into_iter().map(|(variable, from)| {
+                let secret = read_variable(&from, &folder);
+                (variable, secret)
+            });
+            secrets.collect::<Vec<_>>()
+        };
+        let read = read_in_time(reading, read).await;
+        let (reason, remedy) = NOT_READ_IN_TIME;
+        let read = read.ok_or_else(|| self.problem_with_sink(&format!("{name}.exec"), reason, remedy))?;
+        let mut secrets = BTreeMap::new();
+        for (variable, secret) in read {
+            let secret = secret.map_err(|(reason, remedy)| {
+                self.problem_with_sink(&format!("{name}.exec.secret_env.{variable}"), reason, remedy)
+            })?;
+            secrets.insert(variable, secret);
         }
-        Ok(Exec::new(exec, self.folder.clone()))
+        Ok(Exec::new(exec, self.folder.clone(), secrets, reading.clone()))
     }
 
-    async fn webhook(&self, name: &str, webhook: &sinks::WebhookConfig) -> Result<Webhook, Problem> {
-        Webhook::open(webhook, self.folder.clone()).await.map_err(|error| {
+    async fn webhook(
+        &self,
+        name: &str,
+        webhook: &sinks::WebhookConfig,
+        reading: &ReadingLock,
+    ) -> Result<Webhook, Problem> {
+        Webhook::open(webhook, self.folder.clone(), reading.clone()).await.map_err(|error| {
             let path = format!("{name}.webhook");
             let path = if error.field.is_empty() { path } else { format!("{path}.{}", error.field) };
             self.problem_with_sink(&path, error.description, error.remedy)

@@ -9,18 +9,21 @@ use crate::delivery_outcome::DeliveryOutcome;
 use crate::engine_event::{EngineEvent, EventCallback};
 use crate::message::Message;
 use crate::plan::Plan;
+use crate::secret::ReadingLock;
 
 /// Stream of a plan, opened on delivery. Until then all attempts fail and are retried.
 pub(super) struct UnopenedSink {
     plan: Arc<Plan>,
     name: String,
+    /// Held during a read of the secrets.
+    reading: ReadingLock,
     opened: OnceCell<Arc<dyn MessageSink>>,
     report: Arc<EventCallback>,
 }
 
 impl UnopenedSink {
-    pub(super) fn new(plan: Arc<Plan>, name: &str, report: Arc<EventCallback>) -> Self {
-        Self { plan, name: name.to_owned(), opened: OnceCell::new(), report }
+    pub(super) fn new(plan: Arc<Plan>, name: &str, reading: ReadingLock, report: Arc<EventCallback>) -> Self {
+        Self { plan, name: name.to_owned(), reading, opened: OnceCell::new(), report }
     }
 
     async fn open(&self) -> Result<&Arc<dyn MessageSink>, String> {
@@ -28,8 +31,8 @@ impl UnopenedSink {
             let sink = self.plan.sinks.get(&self.name).ok_or("the configuration does not have this sink")?;
             // Standard output needs no opening, so this stream is never used.
             let unused_stdout: Arc<dyn MessageSink> = Arc::new(UnusedSink);
-            let stream =
-                self.plan.open_stream(&self.name, sink, &unused_stdout).await.map_err(|problem| problem.to_string())?;
+            let opened = self.plan.open_stream(&self.name, sink, &unused_stdout, &self.reading).await;
+            let stream = opened.map_err(|problem| problem.to_string())?;
             (self.report)(EngineEvent::SinkOpened { sink: self.name.clone() });
             Ok::<_, String>(stream)
         };

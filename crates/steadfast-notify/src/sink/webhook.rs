@@ -26,7 +26,6 @@ use http_body_util::BodyExt;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use steadfast::unstable::cause::root_cause;
-use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{Instant, timeout};
 
 use super::message_sink::{DeliveryFuture, MessageSink};
@@ -34,7 +33,7 @@ use crate::config::sinks::{self, WebhookMode};
 use crate::delivery_outcome::DeliveryOutcome;
 use crate::expression::{Expression, Purpose};
 use crate::message::Message;
-use crate::secret::read_in_time;
+use crate::secret::{NOT_READ_IN_TIME, ReadingLock, read_in_time};
 use crate::server::ServerConfigError;
 use body::RequestBody;
 use redirect::MAX_REDIRECTS;
@@ -71,12 +70,16 @@ pub struct Webhook {
     /// Target with the secrets of the last read, and the instant of that read.
     target_and_read_time: Mutex<(Arc<WebhookTarget>, Instant)>,
     /// Held during a read of the secrets.
-    reading: Arc<AsyncMutex<()>>,
+    reading: ReadingLock,
 }
 
 impl Webhook {
     /// Reads the secrets and prepares the connection. Relative paths start at `folder`.
-    pub(super) async fn open(settings: &sinks::WebhookConfig, folder: PathBuf) -> Result<Self, ServerConfigError> {
+    pub(super) async fn open(
+        settings: &sinks::WebhookConfig,
+        folder: PathBuf,
+        reading: ReadingLock,
+    ) -> Result<Self, ServerConfigError> {
         let body = match &settings.body {
             None => None,
             Some(text) => {
@@ -87,14 +90,20 @@ impl Webhook {
                 })?)
             }
         };
-        let loaded = LoadedSecrets::read(settings, &folder)?;
+        let (read_settings, read_folder) = (settings.clone(), folder.clone());
+        let loaded = read_in_time(&reading, move || LoadedSecrets::read(&read_settings, &read_folder)).await;
+        let not_read_in_time = || {
+            let (description, remedy) = NOT_READ_IN_TIME;
+            ServerConfigError { field: String::new(), description: description.to_owned(), remedy }
+        };
+        let loaded = loaded.ok_or_else(not_read_in_time)??;
         let target = Arc::new(WebhookTarget::new(settings, &folder, loaded).await?);
         Ok(Self {
             settings: settings.clone(),
             folder,
             body,
             target_and_read_time: Mutex::new((target, Instant::now())),
-            reading: Arc::default(),
+            reading,
         })
     }
 

@@ -10,6 +10,7 @@ use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::message::Message;
 use steadfast_notify::sink::MessageSink;
 use steadfast_notify::sink::stdout::JsonLines;
+use tokio::time::advance;
 
 use crate::folder::Folder;
 
@@ -150,5 +151,25 @@ async fn missing_secret_is_reported_before_start() {
                 && reported.contains("store the secret there"),
             "{reported}"
         );
+    }
+}
+
+/// The read of a pipe without a writer never ends, like that of a file on a file system without a response.
+#[tokio::test(start_paused = true)]
+async fn hanging_secret_file_blocks_no_runtime_thread() {
+    let folder = Folder::new("exec-hanging");
+    let pipe = folder.join("pipe");
+    let created = std::process::Command::new("mkfifo").arg(&pipe).status().expect("a POSIX system");
+    assert!(created.success());
+    let sinks = [
+        "[sinks.s.exec]\ncommand = [\"x\"]\nsecret_env.KEY = {file = \"pipe\"}",
+        "[sinks.s.webhook]\nurl = {file = \"pipe\"}",
+    ];
+    for sink in sinks {
+        let (opened, ()) = tokio::join!(open_sink(&folder, sink), advance(Duration::from_secs(60)));
+        let reported = opened.map(drop).expect_err("a hanging file");
+        assert!(reported.contains("the file system of the secrets does not respond"), "{reported}");
+        // Ends the read.
+        std::fs::write(&pipe, "x").expect("a reader");
     }
 }
