@@ -238,12 +238,17 @@ impl SinkWorker {
     async fn run(self: Arc<Self>) -> String {
         let mut attempts = JoinSet::new();
         let mut numbers: HashMap<Id, u64> = HashMap::new();
+        let mut term = None;
         loop {
+            // The next term can start before this task sees the end of the last one. The attempts of the last term have
+            // ended without a result, so their messages would stay in flight.
+            let permit = self.gate.permit().filter(|permit| *term.get_or_insert(permit.token()) == permit.token());
             // Without a permit this process is not the leader: in-flight attempts are aborted.
-            let Some(permit) = self.gate.permit() else {
+            let Some(permit) = permit else {
                 attempts.shutdown().await;
                 numbers.clear();
                 self.drop_until_leader().await;
+                term = None;
                 continue;
             };
             let (batches, stream, next_due) = {
@@ -272,14 +277,19 @@ impl SinkWorker {
                 Some(ended) = attempts.join_next_with_id() => {
                     let (id, outcome) = match ended {
                         Ok((id, Ok(outcome))) => (id, outcome),
-                        // The term has ended, so the next iteration finds no permit.
+                        // The term has ended, so the next iteration finds no permit, or that of another term.
                         Ok((_, Err(TermEnded))) => continue,
                         Err(error) => {
                             (error.id(), DeliveryOutcome::Retry { retry_after: None, reason: "the attempt panicked".to_owned() })
                         }
                     };
                     if let Some(number) = numbers.remove(&id) {
-                        self.handle_outcome(number, &outcome).await;
+                        tokio::select! {
+                            biased;
+                            () = self.handle_outcome(number, &outcome) => {}
+                            // A disk that does not respond must not delay the end of the term.
+                            () = permit.ended() => {}
+                        }
                     }
                 }
                 () = self.changed.notified() => {}

@@ -1,4 +1,4 @@
-//! Sink workers that panic are restarted with their messages.
+//! Sink workers that panic are restarted with their messages. At the end of a term, they drop the messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +8,7 @@ use serde_json::json;
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::engine_event::{EngineEvent, EventCallback};
 use steadfast_notify::sink::MessageSink;
-use steadfast_notify::{Engine, MessageSinks, Supervisor};
+use steadfast_notify::{Engine, MessageSinks, Replication, Supervisor, TermKeeper, UnlimitedTerm};
 use tokio::time::sleep;
 
 use crate::delivery::{DRAIN_TIMEOUT, NO_DELAY, ScriptedSink, change, plan, retry_outcome};
@@ -71,4 +71,25 @@ async fn worker_that_keeps_panicking_counts_restarts() {
     let stats = engine.stats().sinks["s"].clone();
     assert_eq!((stats.restarts, ended_tasks.load(Ordering::Relaxed)), (5, 5), "{stats:?}");
     assert_eq!(supervisor.unhealthy().len(), 1, "the program is not healthy");
+}
+
+#[tokio::test(start_paused = true)]
+async fn immediate_next_term_drops_messages_in_flight() {
+    let folder = Folder::new("next-term");
+    let sink = ScriptedSink::new(|_, _| (Duration::from_secs(30), DeliveryOutcome::Delivered));
+    let streams = MessageSinks::from([("s".to_owned(), sink.clone() as Arc<dyn MessageSink>)]);
+    let (keeper, gate) = TermKeeper::new();
+    keeper.open(Arc::new(UnlimitedTerm(1)));
+    let report: Arc<EventCallback> = Arc::new(|_| {});
+    let (supervisor, replication) = (Supervisor::new(report.clone()), Replication::new(gate));
+    let engine = Engine::start_replicated(&plan(&folder, ""), streams, 7, supervisor, report, replication);
+    engine.accept("r", "s", change("a", 1, &json!(1)), || {}).await;
+    sleep(Duration::from_secs(1)).await;
+    // The task of the sink runs only after both.
+    keeper.close();
+    keeper.open(Arc::new(UnlimitedTerm(2)));
+    sleep(Duration::from_secs(1)).await;
+    engine.accept("r", "s", change("a", 2, &json!(2)), || {}).await;
+    assert_eq!(engine.drain(DRAIN_TIMEOUT).await, 0);
+    assert_eq!(sink.accepted(), [("a".to_owned(), json!(2))]);
 }
