@@ -222,12 +222,12 @@ pub struct DeadLettersConfig {
     /// Maximum number of messages in the file. While the file is full, sinks retry messages instead. Namespaces with few
     /// messages in a full file may add some more, up to twice this number in total. Defaults to 10000.
     #[schemars(range(min = 1))]
-    pub most: usize,
+    pub max_letters: usize,
 }
 
 impl Default for DeadLettersConfig {
     fn default() -> Self {
-        Self { file: "dead-letters.ndjson".into(), most: 10_000 }
+        Self { file: "dead-letters.ndjson".into(), max_letters: 10_000 }
     }
 }
 

@@ -54,7 +54,8 @@ impl std::fmt::Display for AddError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Full => f.write_str(
-                "the file is full: `steadfast notify redrive` sends its messages again, `dead_letters.most` sets the limit",
+                "the file is full: `steadfast notify redrive` sends its messages again, `dead_letters.max_letters` sets \
+                 the limit",
             ),
             Self::Failed(error) => error.fmt(f),
         }

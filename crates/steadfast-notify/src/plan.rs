@@ -107,7 +107,7 @@ impl Plan {
             groups,
             rules,
             dead_letters: folder.join(config.dead_letters.file),
-            max_dead_letters: config.dead_letters.most,
+            max_dead_letters: config.dead_letters.max_letters,
             state_folder: folder.join(config.state.folder),
             has_checkpoint: config.state.checkpoint,
             replicas: config.replicas,

@@ -252,7 +252,7 @@ pub struct GuardConfig {
     #[schemars(range(min = 0.0, max = 1.0))]
     pub share: Option<f64>,
     /// Number of entries that may always be missing. Defaults to 1.
-    pub few: Option<usize>,
+    pub always_allowed: Option<usize>,
     /// Window for the highest number in service. Defaults to five minutes.
     pub window: Option<ConfigDuration>,
     /// Allow removal of the last entry without approval. Defaults to false.

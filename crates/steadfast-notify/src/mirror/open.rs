@@ -128,7 +128,7 @@ fn settings(sink: &SinkConfig) -> MirrorSettings {
     let (guard, defaults) = (sink.guard.clone().unwrap_or_default(), MirrorSettings::default());
     let limits = Limits {
         share: guard.share.unwrap_or(defaults.limits.share),
-        always_allowed: guard.few.unwrap_or(defaults.limits.always_allowed),
+        always_allowed: guard.always_allowed.unwrap_or(defaults.limits.always_allowed),
         window: guard.window.map_or(defaults.limits.window, |span| span.0),
     };
     let drain = sink.drain.map_or(defaults.drain, |span| span.0);

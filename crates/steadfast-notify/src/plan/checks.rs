@@ -90,8 +90,8 @@ impl<'a> Checks<'a> {
         if let Some(replicas) = &config.replicas {
             self.check_replicas(replicas, config);
         }
-        if config.dead_letters.most == 0 {
-            self.report("dead_letters.most", "the limit is 0", "set at least 1");
+        if config.dead_letters.max_letters == 0 {
+            self.report("dead_letters.max_letters", "the limit is 0", "set at least 1");
         }
     }
 

@@ -114,7 +114,7 @@ pub(crate) struct Fixture {
 
 pub(crate) fn plan(folder: &Folder, more: &str) -> Plan {
     let text = format!(
-        "dead_letters = {{file = \"dead-letters.ndjson\", most = 2}}\n\
+        "dead_letters = {{file = \"dead-letters.ndjson\", max_letters = 2}}\n\
          [[rules]]\nname = \"r\"\nresources = [\"pods\"]\nsend = \"object.value\"\nto = [\"s\"]\n\
          [sinks.s]\nretry = {{first = \"1s\", longest = \"8s\", give_up_after = \"60s\"}}\n{more}\n[sinks.s.stdout]\n"
     );
