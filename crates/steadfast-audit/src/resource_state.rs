@@ -267,7 +267,7 @@ impl ResourceState {
         for endpoint in 0..self.streams.len() {
             let Some(since) = self.streams[endpoint].open_since() else { continue };
             let mut lost = self.passed_changes(now, endpoint, since);
-            let late = self.late_version(now, endpoint, since, settings.max_delay);
+            let late = self.late_version(now, endpoint, since, settings.late_after);
             let (undeleted, list_version) = self.undeleted(now, endpoint);
             let stream = &mut self.streams[endpoint];
             let later = |version, is_change| {
@@ -314,10 +314,10 @@ impl ResourceState {
     }
 
     /// Returns the version of the oldest change that is late.
-    fn late_version(&self, now: Instant, endpoint: usize, open_since: Instant, max_delay: Duration) -> Option<u64> {
+    fn late_version(&self, now: Instant, endpoint: usize, open_since: Instant, late_after: Duration) -> Option<u64> {
         let change = self.log.oldest_pending(endpoint)?;
         let age = now.since(change.first_seen.max(open_since));
-        (age >= max_delay && change.version > self.streams[endpoint].position).then_some(change.version)
+        (age >= late_after && change.version > self.streams[endpoint].position).then_some(change.version)
     }
 
     /// Returns the objects whose deletion was lost, and the version of a list whose deletions are not delivered yet.

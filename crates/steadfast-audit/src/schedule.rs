@@ -28,7 +28,7 @@ pub(crate) fn next_probe(
     streams: &[&AuditStream],
     settings: &AuditSettings,
 ) -> (usize, AuditQuery) {
-    let duration = settings.short_watch;
+    let duration = settings.short_watch_duration;
     let is_read_due = probes.is_multiple_of(READ_INTERVAL);
     if !is_read_due {
         for (resource, stream) in streams.iter().enumerate() {
@@ -41,7 +41,7 @@ pub(crate) fn next_probe(
         }
         let last_sign = |stream: &AuditStream| stream.last_record.max(stream.last_check);
         let silent = streams.iter().enumerate().filter(|(_, stream)| {
-            stream.open_since().is_some() && now.since(last_sign(stream)) >= settings.max_silence
+            stream.open_since().is_some() && now.since(last_sign(stream)) >= settings.verify_after_silence
         });
         if let Some((resource, stream)) = silent.min_by_key(|(_, stream)| last_sign(stream)) {
             return (resource, AuditQuery::ShortWatch { from: stream.position.max(stream.verified), duration });
