@@ -92,7 +92,7 @@ async fn exec_uses_separate_http1_connection() {
         panic!("expected one HTTP/1.1 connection, for the command")
     };
     // An upgrade (RFC 9110, section 7.8) takes over the whole HTTP/1.1 connection. HTTP/2 has no such upgrade.
-    assert_eq!((command_connection.streams, command_connection.watches), (1, false));
+    assert_eq!((command_connection.streams, command_connection.carries_watches), (1, false));
     assert_eq!(connections_with(&connection, Protocol::Http2).len(), 1);
     check_echo(process, "cat a b\n").await;
     until("the connection is closed", || connections_with(&connection, Protocol::Http1).is_empty()).await;

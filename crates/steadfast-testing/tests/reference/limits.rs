@@ -104,7 +104,8 @@ async fn requests_beside_many_watches(
     };
     let max_time = tokio::time::timeout(EVENT_TIMEOUT, requests).await??;
     let connections = connection.connections();
-    let watch_streams: Vec<usize> = connections.iter().filter(|one| one.watches).map(|one| one.streams).collect();
+    let watch_streams: Vec<usize> =
+        connections.iter().filter(|one| one.carries_watches).map(|one| one.streams).collect();
     println!(
         "streams: {WATCHES} watches on {watch_streams:?}, {} requests, the slowest {max_time:?}",
         WATCHES.div_ceil(3)

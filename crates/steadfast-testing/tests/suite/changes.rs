@@ -287,7 +287,7 @@ async fn informers_on_one_connection_receive_own_events<K: CachedConfigMap>(
         until_delivered(cluster, &recordings[number], &format!("c-{number}"), 1).await?;
         writer.delete(&format!("c-{number}")).await?;
     }
-    let watch_connections = connection.connections().iter().filter(|one| one.watches).count();
+    let watch_connections = connection.connections().iter().filter(|one| one.carries_watches).count();
     assert_eq!(watch_connections, 1, "all watches must share one connection");
 
     check_contract(cluster, &recorder).await?;

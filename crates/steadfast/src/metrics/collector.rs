@@ -123,7 +123,7 @@ impl Scrape {
         family::STREAMS.write(encoder, Gauge, |samples| {
             for server in &self.servers {
                 for (role, watches) in ROLES {
-                    let of_role = server.connections.iter().filter(|report| report.watches == watches);
+                    let of_role = server.connections.iter().filter(|report| report.carries_watches == watches);
                     let streams: usize = of_role.map(|report| report.streams).sum();
                     samples.gauge(&with_labels(&server.labels, [("role", role)]), streams as f64)?;
                 }
@@ -367,7 +367,7 @@ impl ServerReading {
     fn connection_counts(&self) -> Vec<(LabelSet, usize)> {
         let mut counts: Vec<(LabelSet, usize)> = Vec::new();
         for report in &self.connections {
-            let role = if report.watches { "watches" } else { "requests" };
+            let role = if report.carries_watches { "watches" } else { "requests" };
             let protocol = report.protocol.map_or_else(String::new, |protocol| protocol.to_string());
             let state = report.state.to_string();
             let labels = with_labels(&self.labels, [("role", role), ("protocol", &protocol), ("state", &state)]);

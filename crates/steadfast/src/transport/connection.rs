@@ -484,7 +484,7 @@ impl TransportConnection {
             protocol: shared.protocol,
             peer: shared.peer.clone(),
             state: shared.state,
-            watches: self.purpose.role == Role::Watches,
+            carries_watches: self.purpose.role == Role::Watches,
             streams: shared.streams,
             requests: shared.requests,
             age: now.since(self.dialled_at),

@@ -174,7 +174,7 @@ impl Pool {
         let state = self.inner.lock();
         let closed_connection = |(at, report, reason): &(Instant, ConnectionReport, String)| ClosedConnection {
             connection: report.clone(),
-            ago: now.since(*at),
+            time_since_close: now.since(*at),
             reason: reason.clone(),
         };
         state.closed_reports.iter().rev().map(closed_connection).collect()

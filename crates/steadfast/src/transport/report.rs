@@ -37,7 +37,7 @@ pub struct ConnectionReport {
     /// State.
     pub state: ConnectionState,
     /// True if the connection carries watches, false for ordinary requests.
-    pub watches: bool,
+    pub carries_watches: bool,
     /// Requests in flight.
     pub streams: usize,
     /// Total number of requests.
@@ -59,7 +59,7 @@ impl fmt::Display for ConnectionReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
         let protocol = self.protocol.map_or_else(|| "-".to_owned(), |protocol| protocol.to_string());
-        let carries = if self.watches { "watches" } else { "requests" };
+        let carries = if self.carries_watches { "watches" } else { "requests" };
         let round_trip =
             self.round_trip.map_or_else(|| "-".to_owned(), |time| format!("{:.1} ms", time.as_secs_f64() * 1e3));
         write!(
@@ -89,21 +89,21 @@ pub struct ClosedConnection {
     /// State at the end of the connection.
     pub connection: ConnectionReport,
     /// Time since the end.
-    pub ago: Duration,
+    pub time_since_close: Duration,
     /// Reason of the end.
     pub reason: String,
 }
 
 impl fmt::Display for ClosedConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { connection, ago, reason } = self;
+        let Self { connection, time_since_close, reason } = self;
         let age = connection.age.as_secs_f64();
         let peer = &connection.peer;
         write!(
             f,
             "connection {} to {peer} ended {:.1} s ago, {age:.1} s old: {reason}",
             connection.id,
-            ago.as_secs_f64()
+            time_since_close.as_secs_f64()
         )
     }
 }
@@ -121,7 +121,7 @@ mod tests {
             protocol: Some(Protocol::Http2),
             peer: "10.0.0.1:6443".to_owned(),
             state: ConnectionState::Connecting,
-            watches: true,
+            carries_watches: true,
             streams: 100,
             requests: 12_345,
             age: Duration::from_secs(86_400),
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(line.find("connecting"), ConnectionReport::HEAD.find("STATE"));
         assert_eq!(line.find("2.3 s").map(|at| at + 5), ConnectionReport::HEAD.find("LAST BYTE").map(|at| at + 9));
         let reason = "silent for 7.5 s, and no response to a ping".to_owned();
-        let closed = ClosedConnection { connection, ago: Duration::from_secs(3), reason };
+        let closed = ClosedConnection { connection, time_since_close: Duration::from_secs(3), reason };
         assert_eq!(
             closed.to_string(),
             "connection 17 to 10.0.0.1:6443 ended 3.0 s ago, 86400.0 s old: silent for 7.5 s, and no response to a ping"

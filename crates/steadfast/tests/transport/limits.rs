@@ -18,7 +18,7 @@ async fn more_watches_than_streams_open_more_connections() {
     let connection = connect_over_pipes(&server, http2_settings(), &Sockets::default()).await;
     let watches = join_all((0..250).map(|_| open_watch(&connection))).await;
     let reports = connection.connections();
-    assert!(reports.iter().all(|report| report.streams <= 100 && report.watches), "{reports:?}");
+    assert!(reports.iter().all(|report| report.streams <= 100 && report.carries_watches), "{reports:?}");
     assert_eq!(reports.iter().map(|report| report.streams).sum::<usize>(), 250);
     assert_eq!(reports.len(), 3, "{reports:?}");
     assert_eq!(server.open_watches(0), 250);
@@ -26,7 +26,7 @@ async fn more_watches_than_streams_open_more_connections() {
     // A connection for watches carries no other requests, so a large response cannot delay events.
     body_text(&connection, get_request(PODS)).await.expect("a response in addition to all watches");
     let reports = connection.connections();
-    assert!(reports.iter().any(|report| !report.watches && report.requests == 1), "{reports:?}");
+    assert!(reports.iter().any(|report| !report.carries_watches && report.requests == 1), "{reports:?}");
     drop(watches);
     let idle = || connection.connections().iter().all(|report| report.streams == 0);
     wait_until("the streams of dropped watches are released", idle).await;

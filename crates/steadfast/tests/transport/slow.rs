@@ -225,5 +225,5 @@ async fn every_spelling_of_watch_can_be_silent() {
         let list = body_text(&connection, get_request(&format!("{PODS}?{spelling}"))).await.expect("a list");
         assert!(list.contains("PodList"), "{spelling}: {list}");
     }
-    assert!(connection.connections().iter().any(|report| !report.watches));
+    assert!(connection.connections().iter().any(|report| !report.carries_watches));
 }

@@ -124,7 +124,7 @@ fn change_all(run: &ScenarioRun) -> Result<(), TestkitError> {
 fn expect_one_http2_connection(run: &mut ScenarioRun) {
     let connections = run.connection.connections();
     let watching: Vec<_> =
-        connections.iter().filter(|connection| connection.watches && connection.streams > 0).collect();
+        connections.iter().filter(|connection| connection.carries_watches && connection.streams > 0).collect();
     run.checks.expect_equal("connections that carry watches", &watching.len(), &1);
     let http2 = watching.iter().all(|connection| connection.protocol == Some(Protocol::Http2));
     run.checks.expect(http2, "a watch is not on HTTP/2");

@@ -97,7 +97,7 @@ async fn rotated_certificate_is_used_within_minute() -> Outcome {
     fs::write(&key, &second.key_pem)?;
     tokio::time::sleep(Duration::from_secs(61)).await;
     assert_eq!(recorded_request(&connection, &server).await?.user.as_deref(), Some("second"));
-    let states: Vec<_> = connection.connections().iter().map(|report| (report.watches, report.state)).collect();
+    let states: Vec<_> = connection.connections().iter().map(|report| (report.carries_watches, report.state)).collect();
     // A TLS connection keeps the certificate of its handshake. Its watch continues, and new requests use another
     // connection.
     assert!(states.contains(&(true, ConnectionState::Draining)), "{states:?}");
