@@ -84,11 +84,11 @@ fn assert_identity(identity: &Identity, object: &Value) {
     assert_eq!(metadata["name"], identity.key.name());
     // If the server provides no UID, the name and the content of the object replace it.
     let field = |name: &str| metadata[name].as_str().unwrap_or_default();
-    assert_eq!((field("uid"), field("uid").is_empty()), (identity.uid.as_str(), !identity.uid.is_given()));
+    assert_eq!((field("uid"), field("uid").is_empty()), (identity.uid.as_str(), !identity.uid.is_from_server()));
     let version = &identity.version;
     assert_eq!(
         (field("resourceVersion"), field("resourceVersion").is_empty()),
-        (version.as_str(), !version.is_given())
+        (version.as_str(), !version.is_from_server())
     );
     let namespace = metadata["namespace"].as_str().filter(|namespace| !namespace.is_empty());
     assert_eq!(identity.key.namespace(), namespace);

@@ -91,7 +91,7 @@ fn assert_same_identity(skipped: &StreamRecord, buffered: &StreamRecord) {
     let error = decode::overlong(skipped, None);
     // The substitute for a missing version is derived from the buffered bytes.
     let with_given_version = |identity: PartialIdentity| {
-        let version = identity.version.filter(ResourceVersion::is_given);
+        let version = identity.version.filter(ResourceVersion::is_from_server);
         PartialIdentity { version, ..identity }
     };
     assert_eq!((error.kind, with_given_version(*error.identity)), (kind, with_given_version(identity)));

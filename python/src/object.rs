@@ -114,13 +114,13 @@ impl Object {
     /// The UID; `None` if the server provides none.
     #[getter]
     fn uid(&self) -> Option<&str> {
-        Some(self.identity().1).filter(|uid| uid.is_given()).map(Uid::as_str)
+        Some(self.identity().1).filter(|uid| uid.is_from_server()).map(Uid::as_str)
     }
 
     /// The version of this state; `None` if the server provides none.
     #[getter]
     fn resource_version(&self) -> Option<&str> {
-        Some(self.identity().2).filter(|version| version.is_given()).map(ResourceVersion::as_str)
+        Some(self.identity().2).filter(|version| version.is_from_server()).map(ResourceVersion::as_str)
     }
 
     /// Reads one field without decoding the rest: `pod.read("spec.nodeName")`. Returns `default` if it is missing.

@@ -274,7 +274,9 @@ pub fn difference<K>(
     // same content.
     let gap = old.is_some_and(Entry::is_tainted);
     let (version, certainty) = match source {
-        StateSource::Watched { .. } if !gap => (Some(version).filter(ResourceVersion::is_given), Certainty::Observed),
+        StateSource::Watched { .. } if !gap => {
+            (Some(version).filter(ResourceVersion::is_from_server), Certainty::Observed)
+        }
         StateSource::Watched { .. } | StateSource::Listed { .. } | StateSource::NewEpoch => (None, Certainty::Inferred),
     };
     on_change(Change { event, version, certainty });

@@ -299,7 +299,7 @@ impl Reflector {
         }
         // Without a version, a record leaves no position to resume from.
         if let Record::Object(_, identity) = record
-            && !identity.version.is_given()
+            && !identity.version.is_from_server()
         {
             return self.handle_unversioned(now, id, identity);
         }
@@ -385,7 +385,7 @@ impl Reflector {
                 RecordAction::Stage
             }
             _ if !self.comparison.is_running(id) => RecordAction::Skip,
-            _ if !identity.version.is_given() => self.handle_unversioned(now, id, identity),
+            _ if !identity.version.is_from_server() => self.handle_unversioned(now, id, identity),
             _ => {
                 self.comparison.progress(now, &self.cache);
                 RecordAction::Compare

@@ -38,19 +38,19 @@ impl Uid {
     }
 
     /// Returns whether the server provided the UID. Otherwise the object is identified by its name.
-    pub fn is_given(&self) -> bool {
+    pub fn is_from_server(&self) -> bool {
         self.0.as_bytes().first() != Some(&(NAME_PREFIX as u8))
     }
 
     /// Returns the UID from the server; empty if the server provided none.
     pub fn as_str(&self) -> &str {
         let text = self.unique_text();
-        if self.is_given() { text.strip_prefix(LITERAL_PREFIX).unwrap_or(text) } else { "" }
+        if self.is_from_server() { text.strip_prefix(LITERAL_PREFIX).unwrap_or(text) } else { "" }
     }
 
     /// Returns whether two objects of one name count as one object. They do, unless both have UIDs and these differ.
     pub fn is_same(&self, other: &Self) -> bool {
-        self == other || !self.is_given() || !other.is_given()
+        self == other || !self.is_from_server() || !other.is_from_server()
     }
 
     /// Returns a text that is unique to this UID, including substitutes.
@@ -75,13 +75,13 @@ impl From<&str> for Uid {
 
 impl fmt::Display for Uid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_given() { self.as_str() } else { "without a UID" })
+        f.write_str(if self.is_from_server() { self.as_str() } else { "without a UID" })
     }
 }
 
 impl fmt::Debug for Uid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_given() { fmt::Debug::fmt(self.as_str(), f) } else { fmt::Display::fmt(self, f) }
+        if self.is_from_server() { fmt::Debug::fmt(self.as_str(), f) } else { fmt::Display::fmt(self, f) }
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
     fn server_uid_is_never_a_name() {
         for odd in ["\u{1}n\0a", "\0", "\0\u{1}n\0a"] {
             let uid = Uid::from(odd);
-            assert_eq!((uid.is_given(), uid.as_str()), (true, odd));
+            assert_eq!((uid.is_from_server(), uid.as_str()), (true, odd));
         }
         assert_ne!(Uid::from("\u{1}n\0a"), Uid::by_name(&ObjectKey::namespaced("n", "a")));
     }

@@ -42,7 +42,7 @@ impl ResourceVersion {
     }
 
     /// Returns whether the server provided the version.
-    pub fn is_given(&self) -> bool {
+    pub fn is_from_server(&self) -> bool {
         !self.begins_with(SUBSTITUTE)
     }
 
@@ -58,7 +58,7 @@ impl ResourceVersion {
 
     /// Returns the text on the wire; empty for a substitute version.
     pub fn as_str(&self) -> &str {
-        if self.is_given() { self.unique_text() } else { "" }
+        if self.is_from_server() { self.unique_text() } else { "" }
     }
 
     /// Returns a text that is unique to this version, including substitutes.
@@ -107,7 +107,7 @@ impl ResourceVersion {
 // Not derived: the prefix of an unordered version is not part of its value.
 impl PartialEq for ResourceVersion {
     fn eq(&self, other: &Self) -> bool {
-        self.unique_bytes() == other.unique_bytes() && self.is_given() == other.is_given()
+        self.unique_bytes() == other.unique_bytes() && self.is_from_server() == other.is_from_server()
     }
 }
 
@@ -127,7 +127,7 @@ impl From<&str> for ResourceVersion {
 
 impl fmt::Display for ResourceVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_given() { self.as_str() } else { "none" })
+        f.write_str(if self.is_from_server() { self.as_str() } else { "none" })
     }
 }
 
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn substitute_version_is_opaque_and_never_sent() {
         let (substitute, other) = (ResourceVersion::substitute_for(b"1"), ResourceVersion::substitute_for(b"2"));
-        assert_eq!((substitute.as_str(), substitute.is_given(), substitute.is_ordered()), ("", false, false));
+        assert_eq!((substitute.as_str(), substitute.is_from_server(), substitute.is_ordered()), ("", false, false));
         assert_eq!(
             (substitute.order(&other), substitute.order(&ResourceVersion::substitute_for(b"1"))),
             (None, Some(Ordering::Equal))
@@ -171,7 +171,10 @@ mod tests {
         assert_eq!(format!("{substitute} {substitute:?}"), "none vnone", "not even a hash of a Secret is shown");
         let given = ResourceVersion::from(substitute.unique_text());
         // A server may send any text, even that of a substitute.
-        assert_eq!((given.is_given(), given.as_str(), given == substitute), (true, substitute.unique_text(), false));
+        assert_eq!(
+            (given.is_from_server(), given.as_str(), given == substitute),
+            (true, substitute.unique_text(), false)
+        );
     }
 
     #[test]

@@ -51,7 +51,7 @@ where
             kind: Some(K::Resource::kind(&kind).into_owned()),
             namespace: self.key().namespace().map(str::to_owned),
             name: Some(self.key().name().to_owned()),
-            uid: uid.is_given().then(|| uid.as_str().to_owned()),
+            uid: uid.is_from_server().then(|| uid.as_str().to_owned()),
             ..ObjectReference::default()
         }
     }

@@ -169,7 +169,7 @@ impl RowEncodings {
         let mut writer = RowWriter { encodings: self, cached: cached.and_then(Entry::last), out };
         writer.out.push(if pending.initial { b'i' } else { b'-' });
         // Rows of format 2 lack this field.
-        if let Some(first_change) = pending.first_change.as_ref().filter(|version| version.is_given()) {
+        if let Some(first_change) = pending.first_change.as_ref().filter(|version| version.is_from_server()) {
             writer.out.push(b'v');
             write_text(first_change.as_str(), writer.out);
         }

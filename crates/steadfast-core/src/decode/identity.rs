@@ -27,7 +27,7 @@ impl std::fmt::Display for PartialIdentity {
             None => f.write_str("an object without a known name")?,
         }
         match &self.version {
-            Some(version) if version.is_given() => write!(f, " at version {version}"),
+            Some(version) if version.is_from_server() => write!(f, " at version {version}"),
             _ => Ok(()),
         }
     }

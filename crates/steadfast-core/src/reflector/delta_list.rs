@@ -164,7 +164,7 @@ impl DeltaList {
         if self.page == Some(id) {
             self.listed_count += 1;
             self.paging.add(&identity.version);
-            if identity.uid.is_given() && identity.version.is_ordered() {
+            if identity.uid.is_from_server() && identity.version.is_ordered() {
                 return Ok(RecordAction::StageUnchanged);
             }
             return Err(format!("{} has no UID or no comparable version in the metadata", identity.key));

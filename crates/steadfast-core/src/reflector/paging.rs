@@ -31,7 +31,7 @@ impl Paging {
     /// Records an object of the current page.
     pub(super) fn add(&mut self, version: &ResourceVersion) {
         self.has_objects = true;
-        self.unversioned |= !version.is_given();
+        self.unversioned |= !version.is_from_server();
     }
 
     /// Returns the version of the complete list. If its objects have no versions, a watch would deliver none either.

@@ -57,7 +57,7 @@ pub(super) fn successor<K>(held: &Entry<K>, mut incoming: Entry<K>, any_version:
         // A single copy of the name is sufficient.
         identity.key.clone_from(held.key());
         // A state without a UID counts as a state of the object with its name (C1).
-        if !identity.uid.is_given() {
+        if !identity.uid.is_from_server() {
             identity.uid.clone_from(held.uid());
         }
     }

@@ -71,7 +71,7 @@ impl<K> Staging<K> {
     pub fn offer(&mut self, identity: &Identity) -> OfferResult {
         // If the cached entry lacks a UID, the listed UID must be stored.
         self.offer_if(identity, |held| {
-            (*held.uid() == identity.uid || !identity.uid.is_given())
+            (*held.uid() == identity.uid || !identity.uid.is_from_server())
                 && (!held.is_tainted() || held.is_delivered_undecodable())
         })
     }

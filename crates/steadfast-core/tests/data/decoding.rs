@@ -103,9 +103,9 @@ proptest! {
         }
         // If the name is known, substitutes replace a missing UID and a missing version.
         prop_assert_eq!(identity.uid.is_some() && identity.version.is_some(), key.is_some() || given(&value));
-        let uid = identity.uid.filter(Uid::is_given).map(|uid| uid.to_string());
+        let uid = identity.uid.filter(Uid::is_from_server).map(|uid| uid.to_string());
         prop_assert_eq!(uid, wanted(&value, "uid"));
-        let version = identity.version.filter(ResourceVersion::is_given).map(|version| version.to_string());
+        let version = identity.version.filter(ResourceVersion::is_from_server).map(|version| version.to_string());
         prop_assert_eq!(version, wanted(&value, "resourceVersion"));
     }
 
@@ -336,7 +336,7 @@ fn object_without_uid_is_identified_by_name() {
     assert_eq!(one, again);
     assert_eq!((&one.key, &one.uid), (&other.key, &other.uid));
     assert_ne!(one.version, other.version);
-    assert_eq!((one.uid.is_given(), one.version.is_given(), one.version.as_str()), (false, false, ""));
+    assert_eq!((one.uid.is_from_server(), one.version.is_from_server(), one.version.as_str()), (false, false, ""));
     let Ok(WatchRecord::Object { object, .. }) = record(&format!(r#"{{"type":"ADDED","object":{}}}"#, written(1)))
     else {
         panic!("the record contains an object")

@@ -154,7 +154,7 @@ proptest! {
         let error = overlong(record, None);
         // The substitute for a missing version is derived from the buffered bytes, so it is not compared.
         let comparable = |identity: PartialIdentity| {
-            let version = identity.version.filter(ResourceVersion::is_given);
+            let version = identity.version.filter(ResourceVersion::is_from_server);
             PartialIdentity { version, ..identity }
         };
         prop_assert_eq!((error.kind, comparable(*error.identity)), (kind, comparable(identity)));

@@ -298,7 +298,7 @@ impl<K: Cacheable> CacheWriter<K> {
     pub(super) fn has_pending_deletion(&self, uid: &Uid) -> bool {
         let is_deletion =
             |edit: &Edit<K>| matches!(edit, Edit::Apply(RecordKind::Deleted, edited, _) if edited.uid == *uid);
-        uid.is_given() && self.edits.iter().any(is_deletion)
+        uid.is_from_server() && self.edits.iter().any(is_deletion)
     }
 
     /// Returns the diagnostic for an undecodable state, or `None` if the state was reported before.
@@ -325,7 +325,7 @@ impl<K: Cacheable> CacheWriter<K> {
         let held = snapshot.entry(key.namespace(), key.name()).filter(|held| !held.is_tainted());
         // If the server sends no version, a hash of all bytes serves as the version. The cached object may lack some of
         // these bytes, so two such versions of one state can differ.
-        let is_read = |held: &ResourceVersion| held == version || !held.is_given() && !version.is_given();
+        let is_read = |held: &ResourceVersion| held == version || !held.is_from_server() && !version.is_from_server();
         let Some(held) = held.filter(|held| is_read(held.version())) else {
             if self.early.len() < MAX_EARLY_FAILURES {
                 self.early.push(error.clone());

@@ -43,7 +43,7 @@ impl OrderingDetector {
     /// Records the deletion of an object. An object without a UID is not recorded, because another object may reuse its
     /// name.
     pub(super) fn ended(&mut self, uid: &Uid) {
-        if !uid.is_given() || !self.deleted_uid_set.insert(uid.clone()) {
+        if !uid.is_from_server() || !self.deleted_uid_set.insert(uid.clone()) {
             return;
         }
         self.deleted_uids.push_back(uid.clone());

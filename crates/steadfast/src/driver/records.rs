@@ -182,7 +182,7 @@ impl<K: Cacheable> Driver<K> {
 
     /// Reports objects without a UID once (C1).
     fn check_uid(&mut self, identity: &Identity) {
-        if !identity.uid.is_given() {
+        if !identity.uid.is_from_server() {
             self.diagnostics.missing_uid(&identity.key);
         }
     }

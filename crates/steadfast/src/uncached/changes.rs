@@ -401,13 +401,13 @@ impl WatchReader {
     ///
     /// A server or a proxy may repeat events. Versions that cannot be compared follow the order of the wire.
     fn is_new_state(&self, version: &ResourceVersion) -> bool {
-        !version.is_given() || version.order(&self.position).is_none_or(Ordering::is_gt)
+        !version.is_from_server() || version.order(&self.position).is_none_or(Ordering::is_gt)
     }
 
     /// Records that everything up to `version` was returned, which is a proof of freshness at the arrival.
     fn reach(&mut self, version: &ResourceVersion) {
         // An event out of order must not move the position back, or a resumed watch would repeat changes.
-        if version.is_given() && !version.is_older_than(&self.position) {
+        if version.is_from_server() && !version.is_older_than(&self.position) {
             self.position = version.clone();
         }
         self.source.backoff.reset();

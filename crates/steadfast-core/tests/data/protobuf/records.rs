@@ -29,7 +29,7 @@ fn known(read: Result<RawObject, RecordError>) -> PartialIdentity {
         Err(error) => *error.identity,
     };
     // A substitute version depends on the bytes, so it is not compared.
-    PartialIdentity { version: identity.version.filter(ResourceVersion::is_given), ..identity }
+    PartialIdentity { version: identity.version.filter(ResourceVersion::is_from_server), ..identity }
 }
 
 fn pod(message: &[u8]) -> Result<RawObject, RecordError> {
@@ -55,7 +55,7 @@ fn protobuf_identity_matches_json() {
             let from_protobuf = list_item(Encoding::Protobuf, &item, None);
             whole += usize::from(from_protobuf.is_ok());
             let has_version =
-                |read: &Result<RawObject, _>| read.as_ref().map(|raw| raw.identity.version.is_given()).ok();
+                |read: &Result<RawObject, _>| read.as_ref().map(|raw| raw.identity.version.is_from_server()).ok();
             assert_eq!(has_version(&from_protobuf), has_version(&from_json));
             assert_eq!(known(from_protobuf), known(from_json.clone()), "{kind}");
         }
