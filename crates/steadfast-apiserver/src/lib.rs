@@ -19,7 +19,7 @@
 //! server.faults().heal();
 //!
 //! // The actual changes, to check the client against.
-//! assert_eq!(server.history().of("", "configmaps").count(), 2);
+//! assert_eq!(server.history().changes_of("", "configmaps").count(), 2);
 //! # Ok(())
 //! # }
 //! ```

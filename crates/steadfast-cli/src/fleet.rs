@@ -266,7 +266,7 @@ mod tests {
             assert!((3..=4).contains(&deployment.pods.len()), "{:?}", deployment.pods);
         }
         let (mut created, mut updated, mut deleted) = (0, 0, 0);
-        for change in server.history().of("", "pods") {
+        for change in server.history().changes_of("", "pods") {
             match (&change.previous, &change.object) {
                 (None, _) => created += 1,
                 (Some(_), Some(_)) => updated += 1,

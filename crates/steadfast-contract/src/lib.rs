@@ -60,7 +60,7 @@
 //! trace.record(ms(41), Record::returned("h", 2));
 //!
 //! let error = check(&history, &trace).unwrap_err();
-//! assert!(error.of(Clause::C1).next().is_some());
+//! assert!(error.violations_of(Clause::C1).next().is_some());
 //! ```
 
 mod bounds;

@@ -110,7 +110,7 @@ impl Report {
     }
 
     /// Returns the violations of one clause.
-    pub fn of(&self, clause: Clause) -> impl Iterator<Item = &Violation> {
+    pub fn violations_of(&self, clause: Clause) -> impl Iterator<Item = &Violation> {
         self.violations.iter().filter(move |violation| violation.clause == clause)
     }
 

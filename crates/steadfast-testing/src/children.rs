@@ -19,7 +19,7 @@ impl Children {
     /// empty string.
     pub fn of(server: &ApiServer, group: &str, plural: &str) -> Self {
         let (history, mut children) = (server.history(), Self::default());
-        for change in history.of(group, plural) {
+        for change in history.changes_of(group, plural) {
             let state = change.object.as_deref().or(change.previous.as_deref());
             // Only the first owner reference counts: an object with several owners would be counted once for each
             // owner.

@@ -16,7 +16,7 @@ pub fn history(server: &ApiServer, group: &str, plural: &str) -> Result<History,
     let server_history = server.history();
     // A known resource without a change has an empty history. An unknown resource is probably a typo in the test.
     let is_known = |resources: &[GroupResource]| resources.contains(&GroupResource::new(group, plural));
-    if server_history.of(group, plural).next().is_none() && !is_known(&server.resources()) {
+    if server_history.changes_of(group, plural).next().is_none() && !is_known(&server.resources()) {
         return Err(unknown_resource_message(&server.resources(), group, plural).into());
     }
     let log = server.fault_log();
@@ -24,7 +24,7 @@ pub fn history(server: &ApiServer, group: &str, plural: &str) -> Result<History,
     // The first epoch has no restore. Each later epoch starts with one restore, in the order of the log.
     let mut restores = log.iter().filter(|fault| fault.fault == "restore").zip(server_history.epochs.iter().skip(1));
     let mut history = History::new();
-    for change in server_history.of(group, plural) {
+    for change in server_history.changes_of(group, plural) {
         // A restore that no change follows is added after the loop.
         while history.epoch() < change.epoch {
             let Some((restore, restored_revision)) = restores.next() else { break };

@@ -154,7 +154,7 @@ pub struct History {
 impl History {
     /// Returns the changes of one resource, oldest first. Events belong to the core group with its field names,
     /// independent of the group of the write.
-    pub fn of<'a>(&'a self, group: &'a str, plural: &'a str) -> impl Iterator<Item = &'a Arc<Change>> {
+    pub fn changes_of<'a>(&'a self, group: &'a str, plural: &'a str) -> impl Iterator<Item = &'a Arc<Change>> {
         self.changes
             .iter()
             .filter(move |change| change.resource.group() == group && change.resource.resource() == plural)

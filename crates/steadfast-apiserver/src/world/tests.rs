@@ -162,7 +162,7 @@ async fn stateful_set_works_in_order() -> Outcome {
     server.merge_patch("statefulsets", "default", "db", json!({"spec": {"replicas": 1}}))?;
     wait(30).await;
     let mut order = Vec::new();
-    for change in server.history().of("", "pods") {
+    for change in server.history().changes_of("", "pods") {
         match (&change.previous, &change.object) {
             (None, Some(_)) => order.push(format!("+{}", change.name)),
             (Some(_), None) => order.push(format!("-{}", change.name)),
@@ -352,8 +352,9 @@ async fn finalizers_select_treatment_of_dependents() -> Outcome {
     // Each dependent of a foreground deletion ended before its owner.
     let last = |group: &str, plural: &str| {
         let history = server.history();
-        let deletions =
-            history.of(group, plural).filter(|change| change.object.is_none() && change.name.starts_with("foreground"));
+        let deletions = history
+            .changes_of(group, plural)
+            .filter(|change| change.object.is_none() && change.name.starts_with("foreground"));
         deletions.map(|change| change.revision).max()
     };
     let order = [last("", "pods"), last("apps", "replicasets"), last("apps", "deployments")];

@@ -51,7 +51,7 @@ async fn compaction_keeps_watches_and_windows() {
     server.faults().expire_events();
     let expired = client.watch(&watch_from(version)).await.event().await;
     assert_eq!(expired["object"]["code"], 410);
-    assert_eq!(server.history().of("", "configmaps").count(), 2);
+    assert_eq!(server.history().changes_of("", "configmaps").count(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -75,7 +75,7 @@ async fn forgotten_changes_expire_and_current_objects_stay() {
         server.create(&config_map(name)).unwrap();
     }
     server.forget_history(1);
-    assert_eq!(server.history().of("", "configmaps").count(), 1);
+    assert_eq!(server.history().changes_of("", "configmaps").count(), 1);
     assert_eq!(names(&client.get(CONFIG_MAPS).await.1), ["a", "c", "d", "e"]);
     let exact = format!("{CONFIG_MAPS}?resourceVersion={version}&resourceVersionMatch=Exact");
     assert_eq!(client.get(&exact).await.0, 410);
@@ -91,7 +91,7 @@ async fn forgotten_changes_expire_and_current_objects_stay() {
     server.forget_history(0);
     server.create(&config_map("f")).unwrap();
     assert_eq!(resumed.summary().await.1, "f");
-    assert_eq!(server.history().of("", "configmaps").count(), 1);
+    assert_eq!(server.history().changes_of("", "configmaps").count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -189,7 +189,9 @@ async fn restored_history_continues_in_a_new_epoch() {
 
     let history = server.history();
     assert_eq!(history.epochs, [0, restored_revision]);
-    let recorded: Vec<(u32, u64, &str)> =
-        history.of("", "configmaps").map(|change| (change.epoch, change.revision, change.name.as_str())).collect();
+    let recorded: Vec<(u32, u64, &str)> = history
+        .changes_of("", "configmaps")
+        .map(|change| (change.epoch, change.revision, change.name.as_str()))
+        .collect();
     assert_eq!(recorded, [(0, restored_revision, "a"), (0, newest, "b"), (1, new_revision, "c")]);
 }

@@ -11,7 +11,7 @@ fn violation_names_clause_object_and_times() {
     let mut scenario = Scenario::with_object_a();
     scenario.set(6, "a", "u1").deliver(updated("a", "u1", 6, 6));
     let error = scenario.bounds.check(&scenario.history, &scenario.trace).unwrap_err();
-    let violation = error.of(Clause::C5).next().unwrap();
+    let violation = error.violations_of(Clause::C5).next().unwrap();
     assert_eq!(
         violation.to_string(),
         "C5 (old and new): default/a, handler h of informer pods, 40.000ms to 70.000ms: \

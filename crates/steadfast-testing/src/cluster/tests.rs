@@ -32,7 +32,7 @@ async fn foreign_cluster_uses_history_of_watch() -> Result<(), TestError> {
     let changes_of = |plural: &str| {
         let history = server.history();
         let changes: Vec<_> =
-            history.of("", plural).map(|change| (change.name.clone(), change.object.is_some())).collect();
+            history.changes_of("", plural).map(|change| (change.name.clone(), change.object.is_some())).collect();
         changes
     };
     let namespaces = changes_of("namespaces").len();

@@ -233,7 +233,7 @@ impl ScenarioRun {
         let is_in_scope = |namespace: Option<&str>| {
             scope.in_namespace().is_none_or(|scope_namespace| namespace == Some(scope_namespace))
         };
-        let changes = history.of("", "configmaps").filter(|change| is_in_scope(change.namespace.as_deref()));
+        let changes = history.changes_of("", "configmaps").filter(|change| is_in_scope(change.namespace.as_deref()));
         // Without a change in the scope, an informer can prove at most the version of the whole store.
         let newest = changes.map(|change| change.revision).max().unwrap_or(history.revision);
         ResourceVersion::from(newest.to_string().as_str())

@@ -202,7 +202,7 @@ impl Coordinator {
     /// Returns all candidates of the lease.
     fn candidates(&self) -> Result<Vec<RegisteredCandidate>, TestError> {
         let history = self.server.history();
-        let states = history.of("coordination.k8s.io", "leasecandidates");
+        let states = history.changes_of("coordination.k8s.io", "leasecandidates");
         let last: BTreeMap<_, _> = states.map(|change| (&change.name, change.object.as_deref())).collect();
         let mut candidates = Vec::new();
         for object in last.into_values().flatten() {

@@ -267,7 +267,7 @@ impl KeyWriter {
 /// Returns the writers of each key, in the order of accepted writes.
 fn accepted_writes(server: &ApiServer) -> BTreeMap<String, Vec<AcceptedWrite>> {
     let mut writes_by_key: BTreeMap<String, Vec<AcceptedWrite>> = BTreeMap::new();
-    for change in server.history().of("", "configmaps") {
+    for change in server.history().changes_of("", "configmaps") {
         let holder = change.object.as_deref().and_then(|object| object["data"]["holder"].as_str());
         if let Some((member, hold)) = holder.and_then(|holder| holder.split_once('#')) {
             let hold = hold.parse().expect("a number");

@@ -332,7 +332,7 @@ impl TakeoverRun {
 /// Returns the number of times that another replica took over the creation of a parent's children.
 fn count_takeovers(server: &ApiServer) -> usize {
     let (history, mut last_creators, mut takeovers) = (server.history(), BTreeMap::<String, String>::new(), 0);
-    for change in history.of("", "pods").filter(|change| change.previous.is_none()) {
+    for change in history.changes_of("", "pods").filter(|change| change.previous.is_none()) {
         let Some(child) = change.object.as_deref() else { continue };
         let text = |path: &str| child.pointer(path).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
         let (owner, creator) = (text("/metadata/ownerReferences/0/uid"), text("/metadata/labels/maker"));

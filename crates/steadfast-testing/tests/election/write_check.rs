@@ -21,7 +21,7 @@ pub(crate) struct WriteRun {
 /// Returns the uninterrupted runs of writes by one holder, in the order of the embedded server's history.
 pub(crate) fn write_runs(server: &ApiServer) -> Vec<WriteRun> {
     let history = server.history();
-    let changes = history.of("", "configmaps").filter(|change| change.name == WRITTEN_OBJECT);
+    let changes = history.changes_of("", "configmaps").filter(|change| change.name == WRITTEN_OBJECT);
     group_by_writer(changes.filter_map(|change| Some((change.at, change.object.as_deref()?))))
 }
 
@@ -50,7 +50,7 @@ fn group_by_writer<'a>(states: impl Iterator<Item = (Duration, &'a Value)>) -> V
 /// Returns the number of lease transfers while the previous holder still wrote.
 pub(crate) fn transfers_from_active_holders(server: &ApiServer, write_runs: &[WriteRun]) -> usize {
     let history = server.history();
-    let leases = history.of("coordination.k8s.io", "leases");
+    let leases = history.changes_of("coordination.k8s.io", "leases");
     let holder = |lease: Option<&Value>| Some(lease?["spec"]["holderIdentity"].as_str()?.to_owned());
     let transfers = leases.filter_map(|change| {
         let [previous, next] = [&change.previous, &change.object].map(|lease| holder(lease.as_deref()));

@@ -243,7 +243,7 @@ async fn premature_delivery_is_detected<K: CachedConfigMap>(cluster: &mut TestCl
     for (_factory, _recording, recorder, clause) in informers {
         cluster.settle(&recorder).await?;
         let report = steadfast_contract::report(&cluster.history().await?, &recorder.trace());
-        assert!(report.of(clause).next().is_some(), "{clause:?}: {report:?}");
+        assert!(report.violations_of(clause).next().is_some(), "{clause:?}: {report:?}");
     }
     Ok(())
 }

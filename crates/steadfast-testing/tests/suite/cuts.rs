@@ -266,6 +266,6 @@ async fn false_freshness_while_cut_is_detected<K: CachedConfigMap>(cluster: &mut
     check_contract(cluster, &recorder).await?;
     cluster.settle(&faulty_recorder).await?;
     let report = steadfast_contract::report(&cluster.history().await?, &faulty_recorder.trace());
-    assert!(report.of(Clause::C10).next().is_some(), "{report:?}");
+    assert!(report.violations_of(Clause::C10).next().is_some(), "{report:?}");
     Ok(())
 }

@@ -107,7 +107,7 @@ async fn changes_behind_killed_server_need_one_relist<K: CachedConfigMap>(
     for (_factory, faulty_recorder, clause) in faulty_informers {
         cluster.settle(&faulty_recorder).await?;
         let report = steadfast_contract::report(&cluster.history().await?, &faulty_recorder.trace());
-        assert!(report.of(clause).next().is_some(), "{report:?}");
+        assert!(report.violations_of(clause).next().is_some(), "{report:?}");
     }
     for (name, expected) in [
         // A relist shows only the final state: a changed UID implies a deletion that was not observed.

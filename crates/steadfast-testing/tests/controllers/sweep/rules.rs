@@ -74,7 +74,7 @@ fn irreproducible_scenario_is_reported() {
 #[test]
 fn violated_invariant_is_reported() {
     let sweep = Sweep::new(idle, create_parent_scenario).invariant("there is no parent", |server| {
-        let write_count = server.history().of("", "configmaps").count();
+        let write_count = server.history().changes_of("", "configmaps").count();
         if write_count == 0 { Ok(()) } else { Err(format!("{write_count} config maps were written")) }
     });
     assert_eq!(message(sweep.run()), "run without a fault: there is no parent: 1 config maps were written");
