@@ -5,7 +5,7 @@
 //! | `memory` | | current and maximum resident memory |
 //! | `reset-peak` | resets the maximum | |
 //! | `until VERSION` | waits until the handler has seen the version | time since the first event, and CPU time |
-//! | `stall`, `go-on` | blocks or unblocks its handler | |
+//! | `stall`, `resume` | blocks or unblocks its handler | |
 //! | `arm` | resets the counters | |
 //! | `reached VERSION` | as `until`, but measures from the last `arm` | as `until` |
 //! | `fields` | reads one field of every object's spec | duration |
@@ -103,7 +103,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
                 cpu_before = arm(&progress)?;
                 print_response(&json!({ "phase": "arm" }));
             }
-            "stall" | "go-on" => {
+            "stall" | "resume" => {
                 progress.set_stalled(command == "stall");
                 print_response(&json!({ "phase": command }));
             }

@@ -33,7 +33,7 @@ pub(crate) struct ClientArgs {
     pub(super) protobuf: bool,
     /// Caches each object as its difference from a similar one; only Steadfast supports this
     #[arg(long)]
-    pub(super) packed: bool,
+    pub(super) delta_compressed: bool,
     /// Minimum size in bytes of decoded objects that are cached as compressed bytes; only Steadfast supports this
     #[arg(long)]
     pub(super) decode_on_demand_above: Option<usize>,

@@ -37,7 +37,7 @@ pub(super) async fn start<K: CachedForm>(
     let connection = Connection::builder(config).environment(Arc::new(threads)).build()?;
     let factory = InformerFactory::new(&connection);
     let builder = factory.builder_with::<K>(dynamic_type, Scope::all()).streamed_lists(!args.paged);
-    let builder = builder.protobuf(args.protobuf).delta_compressed(args.packed);
+    let builder = builder.protobuf(args.protobuf).delta_compressed(args.delta_compressed);
     let builder = builder.decode_on_demand_above(args.decode_on_demand_above);
     let checkpoint = args.checkpoint.as_ref().map(Checkpoint::open).transpose()?;
     let builder = match &checkpoint {

@@ -158,7 +158,7 @@ impl Soak {
             }
             sleep(Duration::from_millis(100)).await;
         }
-        self.client.request("go-on").await?;
+        self.client.request("resume").await?;
         self.client.request(&format!("reached {version}")).await?;
         self.events += count;
         Ok(())
