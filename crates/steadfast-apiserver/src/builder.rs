@@ -78,7 +78,7 @@ impl Default for ApiServerBuilder {
                 watch_timeout: (Duration::from_secs(1800), Duration::from_secs(3600)),
                 cache_catch_up_timeout: Duration::from_secs(3),
                 request_timeout: Duration::from_secs(60),
-                namespace_grace: Duration::from_secs(5),
+                namespace_termination_delay: Duration::from_secs(5),
                 allows_anonymous: false,
                 max_streams: 100,
                 watch_backlog: 1000,
@@ -234,8 +234,8 @@ impl ApiServerBuilder {
     /// Sets the time that a deleted namespace keeps its contents, with the phase `Terminating`. Defaults to 5 s. With
     /// zero, the contents and the namespace are removed immediately.
     #[must_use]
-    pub fn namespace_grace(mut self, grace: Duration) -> Self {
-        self.settings.namespace_grace = grace;
+    pub fn namespace_termination_delay(mut self, delay: Duration) -> Self {
+        self.settings.namespace_termination_delay = delay;
         self
     }
 
@@ -280,7 +280,7 @@ impl ApiServerBuilder {
         let mut random = Random::seeded(self.seed);
         // Timeouts of watches have a separate generator, so that they do not influence generated names and UIDs.
         let timeout_random = Random::seeded(random.next());
-        let terminating = TerminatingNamespaces::with_grace(self.settings.namespace_grace);
+        let terminating = TerminatingNamespaces::with_delay(self.settings.namespace_termination_delay);
         let mut state = State::new(clock, random, Registry::with_declared(&self.declared_resources), terminating);
         if let Some(snapshot) = &self.snapshot {
             state.load(snapshot);

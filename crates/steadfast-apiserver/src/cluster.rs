@@ -30,7 +30,7 @@ pub(crate) struct Settings {
     /// Maximum time that a request waits for a frozen store.
     pub(crate) request_timeout: Duration,
     /// Time that a terminating namespace keeps its contents.
-    pub(crate) namespace_grace: Duration,
+    pub(crate) namespace_termination_delay: Duration,
     /// True if requests without credentials are accepted although tokens exist.
     pub(crate) allows_anonymous: bool,
     /// Maximum number of open streams per HTTP/2 connection.

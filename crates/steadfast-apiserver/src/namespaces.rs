@@ -1,4 +1,4 @@
-//! Controller that deletes the contents of terminating namespaces after their grace period.
+//! Controller that deletes the contents of terminating namespaces after their termination delay.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(crate) async fn run(cluster: Arc<Cluster>) {
             }
             continue;
         };
-        // The grace period is constant, so namespaces become due in the order of their deletion.
+        // The termination delay is constant, so namespaces become due in the order of their deletion.
         tokio::time::sleep(due_at.saturating_sub(cluster.clock.elapsed())).await;
         cluster.store.write(crate::storage::State::end_namespaces);
     }

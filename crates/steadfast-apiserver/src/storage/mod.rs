@@ -101,7 +101,7 @@ mod tests {
 
     #[tokio::test]
     async fn panic_in_write_drops_its_request() {
-        let terminating = TerminatingNamespaces::with_grace(Duration::ZERO);
+        let terminating = TerminatingNamespaces::with_delay(Duration::ZERO);
         let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
         let state = State::new(clock, Random::seeded(1), Registry::with_declared(&[]), terminating);
         let store = Store::new(state, Signal::new());

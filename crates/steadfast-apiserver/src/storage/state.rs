@@ -297,7 +297,7 @@ impl State {
         }
         // Definitions may have changed with the restore, and the registry must follow.
         self.define_resources();
-        self.restart_namespace_grace();
+        self.restart_namespace_termination_delay();
         for cache in &mut self.caches {
             cache.lag_at = None;
             cache.frozen_at = None;
@@ -306,8 +306,8 @@ impl State {
         }
     }
 
-    /// Starts the grace period of the terminating namespaces again, after older states became current.
-    fn restart_namespace_grace(&mut self) {
+    /// Starts the delay of the terminating namespaces again, after older states became current.
+    fn restart_namespace_termination_delay(&mut self) {
         self.terminating.clear();
         let now = self.clock.elapsed();
         let live: Vec<_> = self.live(&NAMESPACES, None).map(|(key, change)| (key.clone(), change.clone())).collect();

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 /// Namespaces whose deletion was requested.
 ///
-/// The contents stay for a grace period, as with the controller of a real cluster. A client that deletes a namespace
+/// The contents stay for `delay`, as with the controller of a real cluster. A client that deletes a namespace
 /// and then its objects one by one therefore finds all of them.
 #[derive(Debug)]
 pub(crate) struct TerminatingNamespaces {
-    grace_period: Duration,
+    delay: Duration,
     namespaces: BTreeMap<String, NamespaceEnding>,
 }
 
@@ -22,16 +22,14 @@ enum NamespaceEnding {
 }
 
 impl TerminatingNamespaces {
-    /// Creates an empty set. Namespaces keep their contents for `grace`.
-    pub(crate) fn with_grace(grace: Duration) -> Self {
-        Self { grace_period: grace, namespaces: BTreeMap::new() }
+    /// Creates an empty set. Namespaces keep their contents for `delay`.
+    pub(crate) fn with_delay(delay: Duration) -> Self {
+        Self { delay, namespaces: BTreeMap::new() }
     }
 
     /// Adds `namespace`, whose deletion was requested at `now`. A repeated request has no effect.
     pub(crate) fn start(&mut self, namespace: &str, now: Duration) {
-        self.namespaces
-            .entry(namespace.to_owned())
-            .or_insert(NamespaceEnding::DeleteContentsAt(now + self.grace_period));
+        self.namespaces.entry(namespace.to_owned()).or_insert(NamespaceEnding::DeleteContentsAt(now + self.delay));
     }
 
     /// Returns the time of the next deletion of contents.
@@ -76,9 +74,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contents_are_deleted_once_after_grace() {
+    fn contents_are_deleted_once_after_delay() {
         let seconds = Duration::from_secs;
-        let mut terminating = TerminatingNamespaces::with_grace(seconds(5));
+        let mut terminating = TerminatingNamespaces::with_delay(seconds(5));
         terminating.start("a", seconds(1));
         terminating.start("b", seconds(2));
         terminating.start("a", seconds(9));

@@ -69,7 +69,7 @@ async fn terminating_namespace_allows_only_deletions() {
     for name in ["a", "b"] {
         assert_eq!(delete(&mut client, &format!("{team_config_maps}/{name}")).await.0, 200, "{name}");
     }
-    assert_eq!(client.get(TEAM).await.0, 200, "the namespace is empty, but its grace period has not ended");
+    assert_eq!(client.get(TEAM).await.0, 200, "the namespace is empty, but its termination delay has not ended");
     assert_eq!(delete(&mut client, TEAM).await.0, 200, "a repeated deletion has no effect");
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(client.get(TEAM).await.0, 404);
@@ -77,8 +77,8 @@ async fn terminating_namespace_allows_only_deletions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespace_without_grace_is_removed_at_once() {
-    let server = ApiServer::builder().in_memory().namespace_grace(Duration::ZERO).start().await.unwrap();
+async fn namespace_without_delay_is_removed_at_once() {
+    let server = ApiServer::builder().in_memory().namespace_termination_delay(Duration::ZERO).start().await.unwrap();
     let (mut client, team_config_maps) = create_team(&server).await;
     let start_revision = server.revision();
     assert_eq!(delete(&mut client, TEAM).await.0, 200);

@@ -48,7 +48,7 @@ impl State {
             self.load_object(stored);
         }
         self.all_changes.sort_by_key(|change| change.revision);
-        self.restart_namespace_grace();
+        self.restart_namespace_termination_delay();
     }
 
     /// Adds an object as if it had been created in its current state.

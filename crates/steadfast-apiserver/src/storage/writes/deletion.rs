@@ -57,7 +57,7 @@ impl State {
         }
         let terminating = self.mark_terminating(&resource, &key, existing, &updated);
         if is_namespace(&resource) {
-            // This call only schedules the deletion of the contents. The grace period may be zero, so all due
+            // This call only schedules the deletion of the contents. The delay may be zero, so all due
             // namespaces are processed next.
             self.terminating.start(&key.name, self.clock.elapsed());
             self.end_namespaces();
@@ -68,7 +68,7 @@ impl State {
         Ok(WriteOutcome::Stored(terminating))
     }
 
-    /// Deletes the contents of namespaces whose grace period has ended, and the namespaces without contents.
+    /// Deletes the contents of namespaces whose termination delay has ended, and the namespaces without contents.
     pub(crate) fn end_namespaces(&mut self) {
         for namespace in self.terminating.take_due(self.clock.elapsed()) {
             self.delete_contents_of_namespace(&namespace);
