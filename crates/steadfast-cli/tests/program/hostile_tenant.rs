@@ -75,7 +75,7 @@ send = "object.data.map(k, {'key': k, 'value': object.data[k]})"
 to = ["registry"]
 "#;
 
-/// Contents of the three systems: values by system and place, such as a DNS name or a key.
+/// Contents of the three systems: values by system and location, such as a DNS name or a key.
 type Contents = BTreeMap<(&'static str, String), BTreeSet<String>>;
 
 struct Fixture {
@@ -351,7 +351,7 @@ fn run_with_nonsense(seed: u64, expected: &Contents) -> Option<usize> {
         }
         let describe = || {
             format!(
-                "seed {seed}: (place, expected, found)\n{differences:#?}\nleft {remaining:#?}\n{}",
+                "seed {seed}: (location, expected, found)\n{differences:#?}\nleft {remaining:#?}\n{}",
                 fixture.report()
             )
         };
