@@ -239,7 +239,7 @@ fn slow_update_delays_no_other_mirror() {
     let memory = MirrorMemory::volatile();
     let other = memory.clone();
     let (sender, receiver) = std::sync::mpsc::channel();
-    let received = memory.update("slow", |_| {
+    let outcome = memory.update("slow", |_| {
         std::thread::spawn(move || {
             other.update("other", |record| record.insert("a", entry_record("g")));
             other.flush("other").expect("nothing to write");
@@ -247,7 +247,7 @@ fn slow_update_delays_no_other_mirror() {
         });
         receiver.recv_timeout(Duration::from_secs(60))
     });
-    received.expect("the other mirror does not wait");
+    outcome.expect("the other mirror does not wait");
     assert!(memory.record("slow").entries().next().is_none());
     assert_eq!(memory.record("other").entries().count(), 1);
 }
