@@ -93,7 +93,7 @@ impl DeadLetters {
         if counts.length != length {
             *counts = LetterCounts::read(&file, length).map_err(AddError::Failed)?;
         }
-        let owner = LetterOwner::of(letter);
+        let owner = LetterOwner::new(&letter.sink, &letter.message);
         if !counts.has_space(&owner, self.max_letters) {
             return Err(AddError::Full);
         }

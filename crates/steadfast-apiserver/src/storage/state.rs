@@ -1,6 +1,8 @@
 //! State of the history: a log per resource, every version of every object, and the caches that follow it.
 
 mod snapshots;
+#[cfg(test)]
+mod tests;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -54,12 +56,38 @@ impl PartialOrd for ObjectKey {
 struct ResourceHistory {
     log: Vec<Arc<Change>>,
     versions: BTreeMap<ObjectKey, Vec<Arc<Change>>>,
+    /// Last versions of the existing objects. Reads of the current state need no search among the deleted objects, which
+    /// stay in `versions`.
+    live: BTreeMap<ObjectKey, Arc<Change>>,
 }
 
 impl ResourceHistory {
     fn push(&mut self, key: ObjectKey, change: Arc<Change>) {
         self.log.push(Arc::clone(&change));
+        match change.object {
+            Some(_) => self.live.insert(key.clone(), Arc::clone(&change)),
+            None => self.live.remove(&key),
+        };
         self.versions.entry(key).or_default().push(change);
+    }
+
+    /// Returns true if no change is later than `revision`, so that the state at `revision` is the current one.
+    fn is_current(&self, revision: u64) -> bool {
+        self.log.last().is_none_or(|change| change.revision <= revision)
+    }
+
+    /// Removes the changes after `revision`.
+    fn truncate(&mut self, revision: u64) {
+        self.log.retain(|change| change.revision <= revision);
+        for versions in self.versions.values_mut() {
+            versions.retain(|change| change.revision <= revision);
+        }
+        // Objects that were created after the revision no longer exist.
+        self.versions.retain(|_, versions| !versions.is_empty());
+        let last = |(key, versions): (&ObjectKey, &Vec<Arc<Change>>)| {
+            Some((key.clone(), Arc::clone(version_at(versions, revision)?)))
+        };
+        self.live = self.versions.iter().filter_map(last).collect();
     }
 }
 
@@ -178,13 +206,18 @@ impl State {
             (Some(namespace), Bound::Unbounded) => Bound::Included(ObjectKey::new(namespace, "")),
             (_, start) => start,
         };
-        self.resources
-            .get(resource)
-            .into_iter()
-            .flat_map(move |history| history.versions.range((start.clone(), Bound::Unbounded)))
-            // Keys are ordered by namespace, so the first key of another namespace ends the range.
-            .take_while(move |(key, _)| namespace.is_none_or(|namespace| key.namespace == namespace))
-            .filter_map(move |(key, versions)| version_at(versions, revision).map(|change| (key, change)))
+        let history = self.resources.get(resource);
+        let range = (start, Bound::Unbounded);
+        let current =
+            history.filter(|history| history.is_current(revision)).map(|history| history.live.range(range.clone()));
+        let earlier =
+            history.filter(|history| !history.is_current(revision)).map(|history| history.versions.range(range));
+        let earlier = earlier.into_iter().flatten();
+        let earlier =
+            earlier.filter_map(move |(key, versions)| version_at(versions, revision).map(|change| (key, change)));
+        let objects = current.into_iter().flatten().chain(earlier);
+        // Keys are ordered by namespace, so the first key of another namespace ends the range.
+        objects.take_while(move |(key, _)| namespace.is_none_or(|namespace| key.namespace == namespace))
     }
 
     /// Returns the live objects of a resource, ordered by key.
@@ -288,12 +321,7 @@ impl State {
         // A compaction beyond the restored revision never happened in the new epoch.
         self.compacted_revision = self.compacted_revision.min(self.revision);
         for history in self.resources.values_mut() {
-            history.log.retain(|change| change.revision <= revision);
-            for versions in history.versions.values_mut() {
-                versions.retain(|change| change.revision <= revision);
-            }
-            // Objects that were created after the restored revision no longer exist.
-            history.versions.retain(|_, versions| !versions.is_empty());
+            history.truncate(revision);
         }
         // Definitions may have changed with the restore, and the registry must follow.
         self.define_resources();

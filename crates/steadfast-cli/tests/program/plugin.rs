@@ -13,7 +13,10 @@ fn run_as(link: &str, arguments: &[&str]) -> Output {
     let folder = temp_path("plugin");
     std::fs::create_dir_all(&folder).expect("the folder is writable");
     let path = format!("{folder}/{link}");
-    // The link may exist from an earlier run.
+    // The link may exist from an earlier run, for a program that is deleted by now.
+    if !std::fs::exists(&path).expect("the folder is readable") {
+        let _ = std::fs::remove_file(&path);
+    }
     let _ = symlink(env!("CARGO_BIN_EXE_steadfast"), &path);
     let mut command = Command::new(path);
     command.args(arguments).env_remove("KUBECONFIG").env_remove("KUBERNETES_SERVICE_HOST").env("HOME", "/nonexistent");

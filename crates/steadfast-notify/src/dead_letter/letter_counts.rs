@@ -10,7 +10,7 @@ use std::io::{self, BufRead, BufReader};
 
 use serde::Deserialize;
 
-use super::DeadLetter;
+use crate::message::Message;
 
 /// Sink, cluster and namespace of a letter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,9 +34,8 @@ struct MessageFields {
 }
 
 impl LetterOwner {
-    pub(super) fn of(letter: &DeadLetter) -> Self {
-        let message = &letter.message;
-        Self { sink: letter.sink.clone(), cluster: message.cluster.clone(), namespace: message.namespace.clone() }
+    pub(super) fn new(sink: &str, message: &Message) -> Self {
+        Self { sink: sink.to_owned(), cluster: message.cluster.clone(), namespace: message.namespace.clone() }
     }
 
     /// Reads the owner from a line of the file. Malformed lines have an empty owner.
@@ -95,7 +94,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::dead_letter::{AddError, DeadLetters};
+    use crate::dead_letter::{AddError, DeadLetter, DeadLetters};
 
     fn letter(sink: &str, namespace: &str) -> DeadLetter {
         let letter = json!({

@@ -21,7 +21,7 @@ use super::{Environment, Socket, Task, tcp};
 /// own handlers, not the sockets. An informer that is blocked by user code does not delay the others (C8).
 pub struct ThreadedEnvironment {
     executor: IoExecutor<TokioReactor>,
-    origin: Origin,
+    origin: ClockOrigin,
     random: Random,
     pool: BlockingPool,
     helper_pool: HelperPool,
@@ -37,7 +37,7 @@ impl ThreadedEnvironment {
         let pool = BlockingPool::named("steadfast-handler");
         Ok(Self {
             executor: IoExecutor::new(TokioReactor::new()?, pool.clone())?,
-            origin: Origin::new(),
+            origin: ClockOrigin::new(),
             random: Random::from_entropy(),
             pool,
             helper_pool: HelperPool::new(0),
@@ -78,12 +78,12 @@ impl ThreadedEnvironment {
 }
 
 /// Start of the clock of an environment: zero is the creation of the environment.
-struct Origin {
+struct ClockOrigin {
     monotonic: std::time::Instant,
     since_boot: Option<Duration>,
 }
 
-impl Origin {
+impl ClockOrigin {
     fn new() -> Self {
         Self { monotonic: std::time::Instant::now(), since_boot: since_boot() }
     }

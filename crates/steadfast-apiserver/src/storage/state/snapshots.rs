@@ -13,7 +13,7 @@ impl State {
     pub(crate) fn snapshot(&self) -> Snapshot {
         let mut objects = Vec::new();
         for (resource, history) in &self.resources {
-            for change in history.versions.values().filter_map(|versions| versions.last()) {
+            for change in history.live.values() {
                 objects.extend(change.object.clone().map(|object| StoredObject {
                     resource: resource.clone(),
                     revision: change.revision,
