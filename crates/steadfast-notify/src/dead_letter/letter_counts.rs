@@ -93,7 +93,6 @@ impl LetterCounts {
 mod tests {
     use serde_json::json;
 
-    use super::*;
     use crate::dead_letter::{AddError, DeadLetter, DeadLetters};
 
     fn letter(sink: &str, namespace: &str) -> DeadLetter {
