@@ -26,14 +26,9 @@ use crate::bounded_name::{bounded_name, is_valid_name};
 use crate::entry::{ActualState, Step, Target};
 use crate::step_runner::escape_text;
 pub use backend::Backend;
+use backend::{MAX_NAME_BYTES, MAX_WEIGHT};
 pub use table::TransportProtocol;
 use table::{DRIFT_WEIGHT_OFFSET, Table};
-
-/// Maximum length of the name of an entry: with its address it must fit into a comment of 128 bytes.
-const MAX_NAME_BYTES: usize = 64;
-
-/// Maximum weight of a backend.
-const MAX_WEIGHT: u16 = 256;
 
 /// Returns the name of the entry for `key`, of at most 64 bytes.
 ///

@@ -4,6 +4,12 @@ use std::net::SocketAddr;
 
 use crate::entry::EntryValue;
 
+/// Maximum length of the name of an entry: with its address it must fit into a comment of 128 bytes.
+pub(super) const MAX_NAME_BYTES: usize = 64;
+
+/// Maximum weight of a backend.
+pub(super) const MAX_WEIGHT: u16 = 256;
+
 /// Destination of connections to the address in front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backend {

@@ -5,9 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde_json::Value;
 
-use super::backend::Backend;
+use super::backend::{Backend, MAX_NAME_BYTES, MAX_WEIGHT};
 use super::table::{BALANCE, DRIFT_WEIGHT_OFFSET, ENTRIES, Table, turn_counts};
-use super::{MAX_NAME_BYTES, MAX_WEIGHT};
 use crate::bounded_name::is_valid_name;
 
 /// Returns true if the table `name` is listed.
