@@ -16,7 +16,7 @@ const FAULTS: usize = 12;
 
 /// Seeds of a run; `STEADFAST_SEEDS` tries more.
 fn seeds() -> u64 {
-    std::env::var("STEADFAST_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(6)
+    std::env::var("STEADFAST_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(4)
 }
 
 /// Source of random numbers (`SplitMix64`).
