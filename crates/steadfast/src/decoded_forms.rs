@@ -10,10 +10,10 @@
 //!   decoded again stays for 60 s. A repeated pass over all objects therefore decodes each object twice at most, and
 //!   then costs as much as in a cache of decoded objects.
 //!
-//! A timed sweep visits all generations, every 15 s. An additional sweep runs after each 32 MB of decoded objects, so
-//! that one pass over all objects needs little memory. Such a sweep omits the kept forms: otherwise, one pass over n
-//! objects would cause n² visits. A sweep runs in steps between the events of the watch, so that it delays none of them
-//! noticeably.
+//! A timed sweep visits all generations: 1 s after the first decode by a reader, and then every 15 s while forms exist.
+//! An additional sweep runs after each 32 MB of decoded objects, so that one pass over all objects needs little memory.
+//! Such a sweep omits the kept forms: otherwise, one pass over n objects would cause n² visits. A sweep runs in steps
+//! between the events of the watch, so that it delays none of them noticeably.
 //!
 //! If readers use many objects soon after their events, as controllers do, the decoded objects of events become fresh
 //! forms too.
