@@ -7,13 +7,13 @@ use steadfast::environment::Instant;
 use crate::message::{AuditFailure, AuditQuery};
 use crate::settings::AuditSettings;
 
-/// Duration of failed connections from which an endpoint counts as unresponsive.
+/// Duration of connection failures after which an endpoint counts as unresponsive.
 const MAX_OUTAGE: Duration = Duration::from_secs(6);
 
 /// Interval of the probes of an endpoint without a connection.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Number of consecutive failures of consistent reads that are reported.
+/// Number of consecutive failed consistent reads from which on the failures are reported.
 const MAX_READ_FAILURES: u32 = 3;
 
 /// Probe in progress.
@@ -24,7 +24,8 @@ pub(crate) struct Probe {
     /// First version that the short watch delivered.
     pub(crate) seen: Option<u64>,
     pub(crate) bookmark: Option<u64>,
-    /// True after a second request, which needs no storage.
+    /// True if a second request was sent, whose response does not depend on the storage. The response distinguishes a
+    /// frozen storage from a frozen endpoint.
     pub(crate) has_companion: bool,
 }
 

@@ -48,7 +48,8 @@ impl Message {
         let lookup_suffix = change.lookups.as_ref().and_then(|lookups| lookups.fingerprint());
         let lookup_suffix = lookup_suffix.map(|fingerprint| format!("+{fingerprint}")).unwrap_or_default();
         Self {
-            // The same change with other looked-up objects is another message for deduplicating receivers.
+            // Receivers may drop messages with a known ID. A change that is evaluated again with other looked-up
+            // objects is a new message, so its ID differs.
             id: format!("{}{lookup_suffix}/{rule}", change.id),
             time: change.at,
             kind: change.kind.name().to_owned(),

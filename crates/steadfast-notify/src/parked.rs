@@ -53,7 +53,8 @@ impl<K> ParkedEvents<K> {
         events.queues.entry(key).or_default().push_back(event);
     }
 
-    /// Returns the first event of an object without removing the event. Removes an object without events.
+    /// Returns the first event of an object. The event stays in the queue of the object. Removes the queue if it is
+    /// empty.
     pub(crate) fn front(&self, key: &ObjectKey) -> Option<Event<K>> {
         let mut events = self.events();
         let front = events.queues.get(key).and_then(|queue| queue.front().cloned());

@@ -1,9 +1,10 @@
 //! Decoded objects of the last watch events of a cache that keeps its objects encoded.
 //!
-//! Only the handlers need these objects, so a handler's thread would drop them. Allocators return memory to the thread
-//! that allocated it, which costs more than a drop by this thread: with glibc, a third of the CPU time of an event was
-//! spent on it. The driver therefore keeps each object until the handlers have most likely returned. It drops the
-//! object before it decodes a later one, which then reuses memory that is still in the processor's cache.
+//! Only the handlers need these objects, so a handler's thread would drop them. Their memory was allocated by the
+//! driver's thread. A drop on another thread is expensive, because the allocator must return the memory to the
+//! allocating thread. With glibc, this took a third of the CPU time of an event. The driver therefore keeps each object
+//! until the handlers have most likely returned. The driver drops the object before it decodes a later one. The later
+//! object then reuses memory that is still in the processor's cache.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ const RETENTION: Duration = Duration::from_secs(15);
 /// Decoded objects of the last watch events, from the oldest to the newest.
 pub(crate) struct RecentObjects<K> {
     objects: VecDeque<RecentObject<K>>,
-    /// Memory of the objects in bytes, which readers of the cache's memory see too.
+    /// Memory of the objects in bytes. Shared, because the memory report of the cache includes it.
     bytes: Arc<AtomicUsize>,
     /// Time at which all objects are dropped; `None` without objects.
     expires_at: Option<Instant>,

@@ -15,7 +15,7 @@ pub(crate) struct TerminatingNamespaces {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NamespaceEnding {
-    /// The contents are deleted at this time, since the server's start.
+    /// Time from the server's start until the deletion of the contents.
     DeleteContentsAt(Duration),
     /// The contents were deleted; some objects may wait for their finalizers.
     Emptied,

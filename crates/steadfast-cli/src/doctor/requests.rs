@@ -147,7 +147,8 @@ async fn read_body(body: ResponseBody) -> Result<Bytes, RequestError> {
 fn request(method: Method, path: &str, body: Vec<u8>, deadline: Duration) -> Result<Request<Body>, RequestError> {
     let request = Request::builder().method(method).uri(path).header("accept", "application/json");
     let request = request.header("content-type", "application/json");
-    // A watch may be silent, so its body has no deadline of progress. The deadline of the check expires first.
+    // A watch may be silent, so the transport does not limit the silence of its body. The transport's timeout of the
+    // headers is twice `deadline`, so that the caller's timeout always expires first.
     let deadlines = Deadlines { headers: Some(deadline * 2), progress: None };
     request.extension(deadlines).body(Body::from(body)).map_err(|error| RequestError::NoResponse(error.to_string()))
 }

@@ -300,7 +300,7 @@ impl ReplicaTask {
         loop {
             let published = shared.read().await;
             self.forward_approvals(&shared).await;
-            // Before the request: the response may arrive after a freeze of the process, and is then old.
+            // The time is taken before the request: a response that arrives after a freeze of the process is old.
             let read_at = Instant::now();
             let renewal = timeout(RENEWAL_TIMEOUT, leases.get_opt(name)).await;
             match (published, renewal) {

@@ -108,8 +108,8 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a rename durable: after a power failure, the folder contains the new file. Some folders cannot be opened or
-/// synced. The content itself is already on the disk.
+/// Makes a rename durable: after a power failure, the folder contains the new file. Errors are ignored, because some
+/// folders cannot be opened or synced. The content of the file is already on the disk.
 fn sync_folder(path: &Path) {
     #[cfg(unix)]
     let _ = File::open(folder_of(path)).and_then(|folder| folder.sync_all());

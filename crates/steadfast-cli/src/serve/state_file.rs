@@ -10,7 +10,7 @@ use super::atomic_file;
 use super::process_lock::{LockError, ProcessLock};
 use crate::failure::Failure;
 
-/// File with a snapshot, which no other `steadfast serve` can use in the meantime.
+/// File with a snapshot. While this value exists, no other `steadfast serve` can use the file.
 #[derive(Debug)]
 pub(crate) struct StateFile {
     path: PathBuf,

@@ -27,7 +27,7 @@ pub(super) struct WatchedTab {
     pub(super) api_resource: ApiResource,
     pub(super) schema: Arc<Schema>,
     pub(super) scope: Scope,
-    /// Path of the processor and the memory of the objects, if the server has them.
+    /// Path of the objects' CPU and memory usage in the API `metrics.k8s.io`, if the server has this API.
     pub(super) usage: Option<UsagePath>,
 }
 

@@ -41,7 +41,7 @@ pub(super) struct EventPrinter {
 }
 
 impl EventPrinter {
-    /// Records the event for `--related`, and decides about its line.
+    /// Records the event for `--related`, and decides whether its line is printed.
     fn admission(&self, event: &DecodedEvent<'_>) -> Admission {
         let Some(related) = &self.related else { return Admission::Related(Vec::new()) };
         let state = state(&self.subject.kind, &self.subject.columns, &event.object);
@@ -50,7 +50,8 @@ impl EventPrinter {
 
     /// Waits for the history if the event has a line. Returns the changes that were printed as history.
     ///
-    /// Events without a line do not wait: the tree of `--related` precedes the history, and needs all objects.
+    /// Events without a line do not wait. `--related` prints its tree before the history, and the tree needs the events
+    /// of all objects.
     fn await_history(&self, admission: &Admission) -> Option<PrintedHistory> {
         self.gate.as_ref().filter(|_| *admission != Admission::Unrelated).map(Gate::wait)
     }

@@ -81,8 +81,8 @@ fn check_store(parsed: &ParsedTrace<'_>, informer: &Informer<'_>, violations: &m
                     read.content, state.wire_version
                 )
             }
-            // A filter cannot be evaluated on an undecodable object of the cache, so its handlers read this object even if
-            // it is not selected.
+            // The handlers of this informer filter its objects, not the server. A filter cannot be evaluated on an
+            // undecodable state, so a read of such an object is valid even if the object is out of scope.
             Some(TimelinePosition::OutOfScope(_))
                 if informer.is_filtered_by_handlers && matches!(*read.content, StoreContent::Undecodable { .. }) =>
             {

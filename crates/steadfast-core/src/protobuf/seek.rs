@@ -10,13 +10,13 @@ use super::message::{Cardinality, Message, MessageField, Shape, ValueType};
 use super::message_type::MessageType;
 use super::wire::Reader;
 
-/// Value at the end of a path; `None` if it is missing or null.
+/// Value of an existing field; `None` if the value is absent or null.
 pub(crate) struct Found<T>(pub(crate) Option<T>);
 
 /// Decodes the field at `names` in the object `bytes` of type `message_type`, without decoding any other field.
 ///
-/// Returns `None` if the field cannot be found or decoded in this way; [`decode_seed`](super::decode_seed) then
-/// determines the reason.
+/// Returns `None` if the type has no such field, or if the field cannot be decoded in this way. The caller then uses
+/// [`decode_seed`](super::decode_seed), which determines the reason. An absent value is `Some(Found(None))`.
 pub(crate) fn decode_field<'de, T: Deserialize<'de>>(
     message_type: MessageType,
     bytes: &'de [u8],
@@ -79,7 +79,7 @@ fn seek(
             reader.skip(tag.wire).ok()?;
             continue;
         }
-        // A repeated field is invalid. The full decoder reports the error.
+        // No server writes a field twice, or a list in separate parts. The full decoder reports the error.
         if found.replace(offset).is_some() {
             return None;
         }

@@ -153,8 +153,8 @@ impl<K> Snapshot<K> {
         sum.finish()
     }
 
-    /// Returns the memory of this snapshot. The method walks over the nodes of the trees, which have one node for some
-    /// tens of objects.
+    /// Returns the memory of this snapshot. The method visits all nodes of the trees. A node contains some tens of
+    /// objects.
     #[doc(hidden)]
     pub fn footprint(&self) -> Footprint {
         let tainted = self.tainted.len() * Entry::<K>::FOOTPRINT;

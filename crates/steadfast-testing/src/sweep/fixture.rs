@@ -11,7 +11,8 @@ use tokio::time::{Instant, sleep};
 use super::injector::SweepInjector;
 use crate::TestkitError;
 
-/// Duration of a wait after which the caches list again, if a fault hides a write from them (a gap).
+/// Duration of a wait after which a gap ends and the caches list again. A gap is a fault that hides a write from the
+/// caches.
 const GAP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum wait in virtual time.

@@ -139,9 +139,9 @@ impl InformerCounters {
             Diagnostic::ListingAll { .. } => 16,
             Diagnostic::Undecodable { .. } => return self.decode_failures[0].count(),
             Diagnostic::Unidentified { .. } => return self.decode_failures[1].count(),
-            // The end of a doubt is not counted as a diagnostic: the freshness shows it. The record of an `Endless`
-            // diagnostic is counted when it ends, by the diagnostic about its object. All other kinds are rare, and are
-            // logged.
+            // The end of a doubt is not counted: the metrics of the freshness show it. `Endless` reports an incomplete
+            // record. When the record is complete, the diagnostic about its object is counted. All other kinds are
+            // rare, and are logged.
             _ => return,
         };
         self.diagnostics[place].count();

@@ -1,7 +1,7 @@
 //! Disruption budgets for evictions of pods.
 //!
-//! No controller counts healthy pods on this server. If the status of a budget is up to date, an eviction uses and
-//! decrements the status. Otherwise the eviction counts the healthy pods.
+//! This server has no disruption controller, but a client can run one. If the status of a budget is up to date, an
+//! eviction uses and decrements the status. Otherwise the eviction counts the healthy pods.
 
 use serde_json::{Value, json};
 

@@ -143,7 +143,7 @@ fn describe_addresses(description: &mut DescriptionBuilder<'_>, old: &Addresses,
         ("not ready", HealthEffect::Degraded, &new.not_ready, &old.not_ready),
         ("terminating", HealthEffect::Degraded, &new.terminating, &old.terminating),
     ] {
-        // A new endpoint is ready unless stated otherwise.
+        // A new endpoint is ready by default, so `ready` is stated only for endpoints that existed before.
         let is_stated = |address: &&String| label != "ready" || before.contains(*address);
         let now_in_state: Vec<String> = set.difference(set_before).filter(is_stated).cloned().collect();
         if !now_in_state.is_empty() {

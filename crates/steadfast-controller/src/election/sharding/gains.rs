@@ -1,7 +1,7 @@
 //! Withholds gained keys until the caches contain the writes of their previous owner.
 //!
-//! A previous owner writes nothing more to a key after its hand-over. So a cache that reaches a version requested after
-//! the gain contains all writes of the previous owner.
+//! After the hand-over of a key, the previous owner writes nothing more to it. The new owner then requests the current
+//! resource version of the server. A cache that has reached this version contains all writes of the previous owner.
 
 use std::sync::Arc;
 

@@ -46,7 +46,8 @@ async fn doubtful_cache_stays_paused_until_caught_up() -> Result<(), TestError> 
     other.server.faults().respond(RequestRule::any().resource("configmaps"), InjectedResponse::code(500));
     other.server.faults().end_watches();
     advance(10 * SECOND).await;
-    // The cache later receives the first change, which makes the cache fresh, but not the write of the previous leader.
+    // The lag starts between these two changes. The cache later receives only the first change: it is then fresh, but
+    // lacks the write of the previous leader.
     other.server.create(&config_map("unrelated", "1"))?;
     other.server.faults().lag_at(other.server.revision());
     other.write("read", "2")?;
@@ -136,8 +137,8 @@ async fn own_writes_are_awaited_with_any_policy() -> Result<(), TestError> {
     Ok(())
 }
 
-/// Regression test: the wait ended after 30 s of doubt, so that a key of a cache that was fresh again, but lagged,
-/// repeated its writes.
+/// Regression test: the wait for a key's own writes ended after 30 s of doubt. When the cache was fresh again but still
+/// lagged, the next reconcile of the key repeated these writes.
 #[tokio::test(start_paused = true)]
 async fn unsafe_key_awaits_own_writes_despite_doubt() -> Result<(), TestError> {
     for (is_safe, waiting) in [(false, 1), (true, 0)] {

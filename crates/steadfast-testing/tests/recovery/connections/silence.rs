@@ -41,7 +41,8 @@ impl ConnectionFixture {
     }
 }
 
-/// Freezes the server `silence` after the last sign of life. Returns the time until all informers are in doubt.
+/// Waits until all informers are synced and then for `silence`, and freezes the server. Returns the time from the
+/// freeze until all informers are in doubt.
 async fn freeze_until_doubt(
     fixture: &ConnectionFixture,
     informers: &[Informer<ConfigMapInForm>],
@@ -77,7 +78,7 @@ async fn frozen_server_behind_proxy_is_detected() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn thawed_server_is_fresh_without_list() -> Result<(), TestError> {
-    // Over HTTP/1.1, the proof before the first bookmark may be a list of versions (R2).
+    // Over HTTP/1.1, an informer may list the metadata of all objects as a proof before the first bookmark (R2).
     for (fixture, max_version_lists) in
         [(ConnectionFixture::new(None).await?, 0), (ConnectionFixture::over_http1().await?, 2)]
     {
