@@ -15,8 +15,8 @@
 //! | `endpoint_slices` | endpoints of services |
 //! | `conditions` | conditions of a status |
 //!
-//! Each controller is a function of the live objects and the time that plans writes. A controller never waits: it
-//! runs again after each change of its object, of a dependent, or at a requested time.
+//! Each controller is a function. It reads the live objects and the time, and plans writes. A controller never waits:
+//! it runs again after each change of its object or of a dependent, and at a requested time.
 
 mod conditions;
 mod context;

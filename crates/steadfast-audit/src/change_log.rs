@@ -33,7 +33,7 @@ pub(crate) struct Change {
     pub(crate) key: NameHash,
     /// Namespace and name, for evidence.
     pub(crate) name: Box<str>,
-    /// Time at which the first source showed the change.
+    /// Time of the first delivery of the change by any source, or of the last [`ChangeLog::restart_ages`].
     pub(crate) first_seen: Instant,
     pub(crate) is_deletion: bool,
     /// Endpoints whose watch has delivered the change, or need not deliver the change.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 /// Node of the syntax tree.
 #[derive(Clone, Debug)]
 pub struct Expr {
-    /// Byte offset of the node in the text: of the operator, or of the name of a call or field. For other nodes, of
-    /// the first byte.
+    /// Byte offset of the node in the text. An operation has the offset of its first operator. A call, or a selection
+    /// of a field, has the offset of the name. Other nodes have the offset of their first byte.
     pub offset: u32,
     /// Content.
     pub kind: ExprKind,

@@ -20,20 +20,21 @@ pub trait EntryValue: Clone + Debug + Eq + Send + Sync + 'static {
         None
     }
 
-    /// Returns the location of the entry at the target. Defaults to `name`. Another client's entry at the same location
-    /// conflicts with this one. All entries at a location belong to the mirror, or none does.
+    /// Returns the location at which the target stores the entry. Defaults to `name`. Another client's entry at the
+    /// same location conflicts with this one. All entries at a location belong to the mirror, or none does.
     fn location<'a>(&'a self, name: &'a str) -> &'a str {
         name
     }
 
-    /// Returns the locations of the entry in addition to its `name`. A location belongs to one group of entries at a
+    /// Returns all locations that the entry occupies; its `name` is always occupied too. Defaults to
+    /// [`location`](Self::location) alone. A location belongs to one [group](crate::Origin::group) of entries at a
     /// time.
     fn locations(&self, name: &str) -> Vec<String> {
         vec![self.location(name).to_owned()]
     }
 }
 
-/// Desired entry with the name of an entry in [`DesiredState::entries`].
+/// Desired entry whose name already belongs to another entry in [`DesiredState::entries`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompetingEntry<V> {
     /// Name of the entry.
@@ -62,7 +63,7 @@ pub struct DesiredState<V> {
     /// as a removal that may need approval.
     pub exists: Option<ExistenceCheck>,
     /// Number of the [term](crate::Term) in which the entries were determined; 0 without replicas. While the mirror has
-    /// a permit of another term, nothing is removed, because the entries may be older than those of the earlier leader.
+    /// a permit of another term, nothing is removed: the earlier leader may have written newer entries than these.
     pub term: u64,
 }
 
@@ -227,8 +228,8 @@ pub trait Target: Send + Sync + 'static {
         std::future::ready(Ok(ClaimResult::Ours))
     }
 
-    /// Makes the target reject writes of an earlier leader. From now on, every write requires that the target has
-    /// recorded no later term than `term`. Returns true if no later term is recorded now.
+    /// Makes the target reject writes of an earlier leader. From now on, every write of this process fails if the
+    /// target has recorded a later term than `term`. Returns false if a later term is already recorded.
     ///
     /// Replicas call this at the start of each [term](crate::Term), before the first write, and about once a minute.
     /// Targets without conditional writes return true, which is the default.

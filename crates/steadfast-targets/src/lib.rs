@@ -54,7 +54,7 @@
 //! - [Cookbook](https://github.com/steadfast-rs/steadfast/blob/main/docs/cookbook.md): mirrors of a Kubernetes cluster,
 //!   by configuration alone
 
-/// Implements `Debug` of errors as their message: Rust prints an error that `main` returns by `Debug`.
+/// Implements `Debug` of errors as their message, because Rust uses `Debug` to print an error that `main` returns.
 macro_rules! debug_as_message {
     ($($error:ty),+ $(,)?) => {$(
         impl ::std::fmt::Debug for $error {

@@ -19,7 +19,7 @@ pub(crate) struct EntryRecord {
     pub(crate) state: String,
 }
 
-/// Origins that hold names and locations, by the entries of a record.
+/// Origin that holds each name and location, according to the recorded entries.
 #[derive(Debug, Default)]
 pub(crate) struct RecordedHolders(HashMap<String, Arc<Origin>>);
 
@@ -106,7 +106,7 @@ impl MirrorRecord {
         self.changed_names.extend(changed_names);
     }
 
-    /// Reads an entry from the file.
+    /// Sets an entry that was read from the file; `None` removes the entry.
     pub(crate) fn restore(&mut self, name: String, entry_record: Option<EntryRecord>) {
         match entry_record {
             Some(entry_record) => drop(self.entries.insert(name, entry_record)),

@@ -1,4 +1,4 @@
-//! Form in which objects are transferred and cached. It is the only parameter of the tests.
+//! Form in which objects are transferred and cached: one parameter of the tests.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -35,7 +35,7 @@ pub(super) struct Slice {
     pub(super) start: Option<i64>,
     pub(super) end: Option<i64>,
     pub(super) step: Option<i64>,
-    /// True if the end was not written: the slice is a single index.
+    /// True if the brackets contain only a number: the slice is a single index. `[0:]` is not an index.
     pub(super) is_index: bool,
 }
 
@@ -43,6 +43,6 @@ pub(super) struct Slice {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Filter {
     pub(super) left: Vec<Node>,
-    /// Operator as written with its right operand; none for a test of existence.
+    /// Operator as written, and its right operand; `None` for a test of existence.
     pub(super) comparison: Option<(String, Vec<Node>)>,
 }

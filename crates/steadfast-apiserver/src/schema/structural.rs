@@ -124,7 +124,7 @@ fn check_invariants(schema: &Value, level: SchemaLevel, path: &str, causes: &mut
     }
 }
 
-/// Checks metadata. At the root, only the name may be restricted.
+/// Checks the metadata at the root. Its schema may restrict only `name` and `generateName`.
 fn check_metadata(metadata: &Value, path: &str, causes: &mut Vec<FieldViolation>) {
     let kind = text(metadata, "type");
     if kind != "object" {

@@ -51,7 +51,8 @@ fn is_always_written(type_name: &str, field: &Field) -> bool {
     field.is_required || WRITTEN_OPTIONAL.contains(&(type_name, field.name))
 }
 
-/// Adds the value that Go writes for an absent struct or required field, and completes a struct.
+/// Completes a field that is a struct. Adds the struct if it is absent, and the zero values that Go writes for its
+/// absent fields.
 fn complete_field(field: &'static Field, object: &mut Map<String, Value>, depth: usize) {
     let FieldShape::One(ValueType::Named(name)) = field.shape else { return };
     if field.is_pointer || depth == 0 {

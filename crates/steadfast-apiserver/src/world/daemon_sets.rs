@@ -20,7 +20,7 @@ pub(super) fn reconcile(context: &Context<'_>, key: &Key, set: &Value, plan: &mu
     let mut old = None;
     let mut misplaced = pods.len();
     for (node, found) in context.view.all(Kind::Node) {
-        // A cordoned node keeps its pod and gets one, as with Kubernetes' default tolerations.
+        // A cordoned node keeps its pod, and receives a missing one, as with Kubernetes' default tolerations.
         if metadata::is_terminating(found) {
             continue;
         }

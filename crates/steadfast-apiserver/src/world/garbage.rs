@@ -9,7 +9,7 @@ use crate::metadata;
 use crate::storage::Dependents;
 
 /// Plans the deletion of an object whose owners no longer exist, and the end of a terminating object. Returns true if
-/// no controller must reconcile the object, because the object is ending.
+/// the object is ending. The controller of its kind then does not reconcile the object.
 pub(super) fn collect(context: &Context<'_>, key: &Key, object: &Value, plan: &mut Plan) -> bool {
     if metadata::is_terminating(object) {
         end_dependents(context, key, object, plan);
@@ -56,7 +56,7 @@ fn sort_owners<'a>(context: &Context<'_>, object: &'a Value) -> (Vec<&'a str>, V
     (absent, waiting, solid)
 }
 
-/// Plans the end of a terminating object with a finalizer of the garbage collector.
+/// Orphans or awaits the dependents of a terminating object, and then removes the garbage collector's finalizer.
 fn end_dependents(context: &Context<'_>, key: &Key, object: &Value, plan: &mut Plan) {
     let uid = metadata::text(object, "uid");
     if has_finalizer(object, Dependents::ORPHAN_FINALIZER) {

@@ -27,7 +27,7 @@ const MAX_RETRY: Duration = Duration::from_secs(60);
 pub(super) struct Machine {
     view: View,
     kubelet: Kubelet,
-    /// Number of changes in the server's record that the view contains.
+    /// Number of recorded changes, since the server's start, that the view already contains.
     observed: usize,
     epoch: u32,
     queue: VecDeque<Key>,
@@ -73,8 +73,8 @@ impl Machine {
         }
     }
 
-    /// Reads all objects again: after a restore, older states are current again without changes. After a removal of the
-    /// history, changes are missing.
+    /// Reads all objects again. This is required after a restore, which records no changes for the restored states. It
+    /// is also required if changes were removed from the history before they were observed.
     fn rebuild(&mut self, cluster: &Cluster) {
         self.view.clear();
         // Times of the abandoned history do not apply to the restored states. A pod that starts again, for example,

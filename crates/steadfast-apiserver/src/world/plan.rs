@@ -65,7 +65,8 @@ impl Plan {
         }
     }
 
-    /// Requests another run after a delay, or earlier. A delay of a client may exceed the range of times.
+    /// Requests another run after a delay, or earlier. The sum saturates, since a delay in an object's spec can be
+    /// huge.
     pub(super) fn run_again_after(&mut self, now: Duration, delay: Duration) {
         self.run_again_at(now.saturating_add(delay));
     }
@@ -77,8 +78,8 @@ impl Plan {
 }
 
 impl Write {
-    /// Applies the write. A conflict or an object that no longer exists is not an error: the change that caused the
-    /// failure starts another reconcile.
+    /// Applies the write. For a patch or deletion, a conflict or an object that no longer exists is not an error: the
+    /// change that caused the failure starts another reconcile.
     pub(super) fn apply(self, cluster: &Cluster) -> Result<(), Status> {
         let result = match self {
             Self::Create(object) => return direct::create(cluster, &object).map(drop),

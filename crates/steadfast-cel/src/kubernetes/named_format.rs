@@ -8,7 +8,7 @@ use jiff::civil::Date;
 
 use super::{Url, labels};
 
-/// Base64 as the pattern of a real server: with padding, and with any bits after the last byte.
+/// Base64 as in the pattern of a real server: padding is required, and the unused bits after the last byte are ignored.
 const BASE64: GeneralPurpose =
     GeneralPurpose::new(&base64::alphabet::STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
@@ -140,7 +140,7 @@ fn is_time(text: &str) -> bool {
         is_zone.then_some(rest)
     });
     let Some(fraction) = zone else { return false };
-    // Any character may separate the fraction.
+    // Any character except a line feed may separate the fraction.
     let mut digits = fraction.chars();
     match digits.next() {
         None => true,

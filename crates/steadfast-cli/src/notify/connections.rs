@@ -26,7 +26,7 @@ use crate::kubectl_flags::ConnectionArgs;
 /// Time limit of a command for reaching a cluster.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Timeout of the selector check. After a timeout, the watch reports an invalid selector.
+/// Timeout of the selector check. If the check times out, the watch itself reports an invalid selector later.
 const SELECTOR_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A cluster with its connection and catalog.
@@ -128,7 +128,8 @@ pub(super) struct ResolvedSource {
     pub(super) lookup_resources: Vec<(String, ServedResource)>,
 }
 
-/// A resource that a rule names and the server does not serve.
+/// A resource of a rule that cannot be watched. The server does not serve it or rejects the rule's selectors, or the
+/// rule has namespaces for a cluster-scoped resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MissingResource {
     pub(super) rule: String,
@@ -245,7 +246,7 @@ pub(super) async fn sources(plan: &Plan, connected_clusters: &ConnectedClusters)
         problems.sort_by_key(|problem| problem.position);
         return Err(Problems(problems));
     }
-    // The order is that of the rules, because it decides between entries with equal keys.
+    // Sources follow the order of the rules, because this order decides between entries with equal keys.
     let number = |source: &RuleSource| plan.rule(&source.rule).map(|rule| rule.number);
     sources.sort_by_key(number);
     Ok(sources)

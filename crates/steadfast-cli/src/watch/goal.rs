@@ -29,8 +29,8 @@ struct GoalState {
 }
 
 impl Goal {
-    /// Creates the goal, for resources that follow. The goal is pending until a first call of [`synced`](Self::synced)
-    /// after the last resource was added.
+    /// Creates the goal without resources. The caller then adds all resources, and calls [`synced`](Self::synced) once
+    /// to confirm that none follows.
     pub(super) fn new(condition: ObjectCondition) -> Self {
         let state = GoalState { pending: 1, ..GoalState::default() };
         Self { condition, state: Arc::new(Mutex::new(state)) }

@@ -133,7 +133,7 @@ pub enum DnsError {
         /// Response code of the server.
         rcode: Rcode,
     },
-    /// A record does not fit into a message.
+    /// The changes of a name do not fit into a message.
     #[error("the changes of {} do not fit into one DNS message of 65535 bytes; give the name fewer records", .names.join(", "))]
     MessageFull {
         /// The names.
@@ -164,8 +164,9 @@ pub enum DnsOperation {
 }
 
 impl DnsError {
-    /// Returns true if all further messages would fail too. The server does not respond, responds in an unknown form,
-    /// rejects the key, or does not serve this zone.
+    /// Returns true if all further messages would fail too. This is the case if the server has no known address, does
+    /// not respond, or responds in an unknown form. It is also the case if the server rejects the key, does not serve
+    /// this zone, or does not support dynamic updates.
     pub(super) fn is_server_failure(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Unexpected { .. } | Self::Tsig { .. } | Self::Unresolved { .. } => true,

@@ -16,7 +16,7 @@ pub(super) struct Process {
     uptime: Duration,
     /// Connections since the start, those to the runtime socket included.
     connections: u64,
-    /// True if the process only finishes its connections after a reload.
+    /// True after a reload, when the process only finishes its existing connections.
     pub(super) is_stopping: bool,
     read_at: Instant,
 }
@@ -37,8 +37,9 @@ impl Process {
 
     /// Returns a description of the restart if `earlier` was another process.
     ///
-    /// In a container, each new process can have the same ID. Then a new process has a lower uptime than expected.
-    /// Within its first seconds, a new process is recognised by a lower count of connections.
+    /// In a container, each new process can have the same ID. Then a new process has a lower uptime than expected. If
+    /// the earlier process ran for only a few seconds, the uptimes are too similar. The new process then has a lower
+    /// count of connections.
     pub(super) fn restart_reason(&self, earlier: &Self) -> Option<String> {
         let expected = earlier.uptime.saturating_add(self.read_at.saturating_duration_since(earlier.read_at));
         let is_younger = self.uptime.saturating_add(UPTIME_TOLERANCE) < expected;

@@ -37,7 +37,8 @@ impl State {
         let existing = resource.view(&stored.ok_or_else(not_found)?, target.version());
         let mut scale = match (update, sent_scale) {
             (Modification::Patch(patch), _) => {
-                // The placeholder makes an absent number visible to the patch, which may remove the number.
+                // With a placeholder for an absent number, a patch that leaves the number absent differs from a patch
+                // that removes the number.
                 check_sent_scale(target, patch.apply(&scale_object(&resource, &paths, &existing, NO_REPLICAS)?)?)?
             }
             (_, sent_scale) => sent_scale.unwrap_or_default(),
