@@ -75,6 +75,7 @@ mod lookups;
 pub mod message;
 mod mirror;
 mod namespace_failures;
+mod namespace_share;
 mod object_state;
 mod offload;
 mod parked;

@@ -11,6 +11,7 @@ use std::io::{self, BufRead, BufReader};
 use serde::Deserialize;
 
 use crate::message::Message;
+use crate::namespace_share::has_share;
 
 /// Sink, cluster and namespace of a letter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,15 +78,12 @@ impl LetterCounts {
     }
 
     /// Returns true if `owner` may add a letter: while the file has fewer than `max_letters`, or while the owner has less
-    /// than its share. With `n` owners, the share is `max_letters / (n + 1)`. The total stays below twice `max_letters`.
+    /// than its [share](has_share).
     pub(super) fn has_space(&self, owner: &LetterOwner, max_letters: usize) -> bool {
-        if self.total < max_letters {
-            return true;
-        }
         let own_letters = self.by_owner.get(owner);
-        let owners = self.by_owner.len() + usize::from(own_letters.is_none());
-        let share = (max_letters / (owners + 1)).max(1);
-        own_letters.copied().unwrap_or_default() < share && self.total < max_letters.saturating_mul(2)
+        let other_owners = self.by_owner.len() - usize::from(own_letters.is_some());
+        let own_letters = own_letters.copied().unwrap_or_default();
+        self.total < max_letters || has_share(own_letters, self.total, other_owners, max_letters)
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::message::{ClusterNamespace, Message};
+use crate::namespace_share::has_share;
 
 /// Maximum size of the queued messages of a sink, in bytes of memory. Namespaces share this size like the number of
 /// messages.
@@ -67,13 +68,8 @@ impl QueueUsage {
         let own = self.by_namespace.get(namespace);
         let other_namespaces = self.by_namespace.len() - usize::from(own.is_some());
         let own = own.copied().unwrap_or_default();
-        let has_space = |own: usize, total: usize, max: usize| {
-            // One share stays free for a namespace that has no messages yet.
-            let share = (max / (other_namespaces + 2)).max(1);
-            own < share && total < max.saturating_mul(2)
-        };
-        has_space(own.messages, self.total.messages, max_messages)
-            && has_space(own.bytes, self.total.bytes, MAX_PENDING_BYTES)
+        has_share(own.messages, self.total.messages, other_namespaces, max_messages)
+            && has_share(own.bytes, self.total.bytes, other_namespaces, MAX_PENDING_BYTES)
     }
 }
 
