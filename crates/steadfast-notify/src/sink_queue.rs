@@ -337,15 +337,32 @@ impl<T> SinkQueue<T> {
     /// attempts. The caller can store the dead letters before, without access to the queue.
     pub fn undeliverable(&self, number: u64, outcome: &DeliveryOutcome) -> Vec<(Arc<Message>, u32)> {
         let Some(InFlightBatch { started_at, items, .. }) = self.in_flight.get(&number) else { return Vec::new() };
-        let is_undeliverable = |pending: &Pending<T>| match outcome {
-            DeliveryOutcome::Delivered => false,
-            DeliveryOutcome::Rejected { .. } => items.len() == 1,
-            DeliveryOutcome::Retry { .. } | DeliveryOutcome::Busy { .. } => {
-                self.expires_at(pending.queued_at) <= *started_at
-            }
+        let is_undeliverable = |pending: &&Pending<T>| {
+            self.undeliverable_reason(outcome, items.len(), *started_at, pending.queued_at).is_some()
         };
-        let undeliverable = items.iter().map(|(_, pending)| pending).filter(|pending| is_undeliverable(pending));
+        let undeliverable = items.iter().map(|(_, pending)| pending).filter(is_undeliverable);
         undeliverable.map(|pending| (pending.message.clone(), pending.attempts.saturating_add(1))).collect()
+    }
+
+    /// Returns the reason if a message of a batch with `batch_len` messages must become a dead letter after this result.
+    fn undeliverable_reason<'o>(
+        &self,
+        outcome: &'o DeliveryOutcome,
+        batch_len: usize,
+        started_at: Duration,
+        queued_at: Duration,
+    ) -> Option<&'o str> {
+        match outcome {
+            DeliveryOutcome::Delivered => None,
+            // The receiver does not identify the rejected message, so each message of a batch is sent again alone.
+            DeliveryOutcome::Rejected { reason } => (batch_len == 1).then_some(reason),
+            // The age counts from the addition to the queue, not from the first attempt.
+            // Compared with the start of the attempt: a freeze of the process may have let an earlier attempt time out.
+            // Each message therefore gets one attempt that starts at the age limit or later.
+            DeliveryOutcome::Retry { reason, .. } | DeliveryOutcome::Busy { reason, .. } => {
+                (self.expires_at(queued_at) <= started_at).then_some(reason)
+            }
+        }
     }
 
     /// Records the result of a batch. `random_fraction` returns random numbers from zero to one. `dead_letter` stores a
@@ -379,7 +396,7 @@ impl<T> SinkQueue<T> {
             }
             DeliveryOutcome::Delivered | DeliveryOutcome::Rejected { .. } | DeliveryOutcome::Retry { .. } => {}
         }
-        let is_batch = items.len() > 1;
+        let batch_len = items.len();
         let (mut settled, mut returned) = (Vec::new(), Vec::new());
         let mut keys: Vec<OrderingKey> = Vec::new();
         for (key, mut pending) in items {
@@ -387,28 +404,21 @@ impl<T> SinkQueue<T> {
                 keys.push(key.clone());
             }
             pending.attempts = pending.attempts.saturating_add(1);
-            // The age counts from the addition to the queue, not from the first attempt.
-            // Compared with the start of the attempt: a freeze of the process may have let an earlier attempt time out.
-            // Each message therefore gets one attempt that starts at the age limit or later.
-            let has_expired = self.expires_at(pending.queued_at) <= started_at;
+            let reason = self.undeliverable_reason(outcome, batch_len, started_at, pending.queued_at);
             let retry_at = now.saturating_add(self.retry_delay(outcome, &pending, now, random_fraction()));
-            let (delivery_result, not_before) = match outcome {
-                DeliveryOutcome::Delivered => (Some(true), now),
-                // The receiver does not identify the rejected message, so each message is sent in a separate batch.
-                DeliveryOutcome::Rejected { .. } if is_batch => {
+            let (delivery_result, not_before) = match (reason, outcome) {
+                (_, DeliveryOutcome::Delivered) => (Some(true), now),
+                // Without space for the dead letter, the message stays and is retried.
+                (Some(reason), _) => {
+                    (dead_letter(&pending.message, reason, pending.attempts).then_some(false), retry_at)
+                }
+                (None, DeliveryOutcome::Rejected { .. }) => {
                     pending.is_separate = true;
                     (None, now)
                 }
-                // Without space for the dead letter, the message stays and is retried.
-                DeliveryOutcome::Rejected { reason } => {
-                    (dead_letter(&pending.message, reason, pending.attempts).then_some(false), retry_at)
-                }
-                DeliveryOutcome::Retry { reason, .. } | DeliveryOutcome::Busy { reason, .. } if has_expired => {
-                    (dead_letter(&pending.message, reason, pending.attempts).then_some(false), retry_at)
-                }
-                DeliveryOutcome::Retry { .. } => (None, retry_at),
+                (None, DeliveryOutcome::Retry { .. }) => (None, retry_at),
                 // The pause of the sink already delays the next attempt.
-                DeliveryOutcome::Busy { .. } => (None, now),
+                (None, DeliveryOutcome::Busy { .. }) => (None, now),
             };
             if let Some(is_delivered) = delivery_result {
                 self.usage.remove(&key.cluster_namespace(), pending.bytes);
