@@ -71,9 +71,19 @@ impl ResourceHistory {
         self.versions.entry(key).or_default().push(change);
     }
 
-    /// Returns true if no change is later than `revision`, so that the state at `revision` is the current one.
-    fn is_current(&self, revision: u64) -> bool {
-        self.log.last().is_none_or(|change| change.revision <= revision)
+    /// Returns the objects at a revision, ordered by key, starting at `start`.
+    fn objects_at(
+        &self,
+        start: Bound<ObjectKey>,
+        revision: u64,
+    ) -> impl Iterator<Item = (&ObjectKey, &Arc<Change>)> + use<'_> {
+        let is_current = self.log.last().is_none_or(|change| change.revision <= revision);
+        let range = (start, Bound::Unbounded);
+        let current = is_current.then(|| self.live.range(range.clone()));
+        let earlier = (!is_current).then(|| self.versions.range(range));
+        let earlier = earlier.into_iter().flatten();
+        let earlier = earlier.filter_map(move |(key, versions)| Some((key, version_at(versions, revision)?)));
+        current.into_iter().flatten().chain(earlier)
     }
 
     /// Removes the changes after `revision`.
@@ -184,8 +194,7 @@ impl State {
 
     /// Returns the newest version of an object, if it exists.
     pub(crate) fn latest(&self, resource: &GroupResource, key: &ObjectKey) -> Option<&Arc<Change>> {
-        let change = self.resources.get(resource)?.versions.get(key)?.last()?;
-        change.object.is_some().then_some(change)
+        self.resources.get(resource)?.live.get(key)
     }
 
     /// Returns the version of an object at a revision, if it existed.
@@ -206,16 +215,8 @@ impl State {
             (Some(namespace), Bound::Unbounded) => Bound::Included(ObjectKey::new(namespace, "")),
             (_, start) => start,
         };
-        let history = self.resources.get(resource);
-        let range = (start, Bound::Unbounded);
-        let current =
-            history.filter(|history| history.is_current(revision)).map(|history| history.live.range(range.clone()));
-        let earlier =
-            history.filter(|history| !history.is_current(revision)).map(|history| history.versions.range(range));
-        let earlier = earlier.into_iter().flatten();
-        let earlier =
-            earlier.filter_map(move |(key, versions)| version_at(versions, revision).map(|change| (key, change)));
-        let objects = current.into_iter().flatten().chain(earlier);
+        let history = self.resources.get(resource).into_iter();
+        let objects = history.flat_map(move |history| history.objects_at(start.clone(), revision));
         // Keys are ordered by namespace, so the first key of another namespace ends the range.
         objects.take_while(move |(key, _)| namespace.is_none_or(|namespace| key.namespace == namespace))
     }
