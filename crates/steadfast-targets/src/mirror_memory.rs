@@ -43,6 +43,17 @@ struct StoredMirror {
     has_leader_entries: bool,
 }
 
+impl StoredMirror {
+    /// Returns the recorded entries of `mirror` as lines of the file.
+    fn entry_lines(&self, mirror: &str) -> impl Iterator<Item = JournalLine> {
+        self.record.entries().map(move |(name, entry_record)| JournalLine::Entry {
+            mirror: mirror.to_owned(),
+            name: name.clone(),
+            entry_record: Some(entry_record.clone()),
+        })
+    }
+}
+
 /// Period for which a standby remembers an entry that is no longer desired and that the leader has not recorded.
 const RECENT_PERIOD: Duration = Duration::from_secs(120);
 
@@ -180,12 +191,7 @@ impl MirrorMemory {
         let mut lines = vec![JournalLine::Instance { id: self.0.instance.clone() }];
         for (mirror, stored) in self.all_stored() {
             let stored = stored.lock();
-            let entries = stored.record.entries();
-            lines.extend(entries.map(|(name, entry_record)| JournalLine::Entry {
-                mirror: mirror.clone(),
-                name: name.clone(),
-                entry_record: Some(entry_record.clone()),
-            }));
+            lines.extend(stored.entry_lines(&mirror));
             let guard = guard.filter(|_| mirror == flushed).unwrap_or(&stored.written_guard).clone();
             lines.push(JournalLine::Guard { mirror, guard });
         }
@@ -199,11 +205,7 @@ impl MirrorMemory {
         for (mirror, stored) in self.all_stored() {
             // One lock for both: the guard must fit the entries.
             let stored = stored.lock();
-            entries.extend(stored.record.entries().map(|(name, entry_record)| JournalLine::Entry {
-                mirror: mirror.clone(),
-                name: name.clone(),
-                entry_record: Some(entry_record.clone()),
-            }));
+            entries.extend(stored.entry_lines(&mirror));
             guards.push(JournalLine::Guard { mirror, guard: stored.record.guard.durable_state() });
         }
         let text = |lines: Vec<JournalLine>| {
