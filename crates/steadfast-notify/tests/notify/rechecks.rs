@@ -119,6 +119,20 @@ impl Receiver {
     }
 }
 
+/// Checks that nothing is sent while the server is frozen, although the cache lacks the time `since` of the object. After
+/// the freeze, the object must be reported once, at its age.
+async fn expect_report_after_unread_change(fixture: &Fixture, receiver: &Receiver, since: Timestamp) {
+    real_pause().await;
+    assert!(receiver.messages().is_empty(), "the cache is behind: {:?}", receiver.messages());
+    fixture.server.faults().freeze(false);
+    sleep(Duration::from_secs(60)).await;
+    assert!(receiver.messages().is_empty(), "the object is too young: {:?}", receiver.messages());
+    sleep(Duration::from_secs(100)).await;
+    let messages = receiver.wait_for_messages(1).await;
+    let [message] = &messages[..] else { panic!("{messages:?}") };
+    assert_eq!(message.time, since + SignedDuration::from_secs(REPORT_AGE_SECONDS));
+}
+
 pub(crate) struct EngineRun {
     pub(crate) receiver: Arc<Receiver>,
     factory: InformerFactory,

@@ -92,15 +92,7 @@ async fn next_leader_waits_for_earlier_writes() {
     fixture.set("a", 1, since, "s");
     standby.keeper.open(Arc::new(UnlimitedTerm(2)));
     sleep(Duration::from_secs(3)).await;
-    real_pause().await;
-    assert!(receiver.messages().is_empty(), "the cache is behind: {:?}", receiver.messages());
-    fixture.server.faults().freeze(false);
-    sleep(Duration::from_secs(60)).await;
-    assert!(receiver.messages().is_empty(), "the object is too young: {:?}", receiver.messages());
-    sleep(Duration::from_secs(100)).await;
-    let messages = receiver.wait_for_messages(1).await;
-    let [message] = &messages[..] else { panic!("{messages:?}") };
-    assert_eq!(message.time, since + SignedDuration::from_secs(REPORT_AGE_SECONDS));
+    expect_report_after_unread_change(&fixture, &receiver, since).await;
     leader.run.factory.shutdown();
     standby.run.factory.shutdown();
 }
