@@ -41,9 +41,10 @@ pub async fn redrive(
 ) -> io::Result<RedriveReport> {
     let taken = dead_letters.take()?;
     let mut report = RedriveReport { malformed_lines: taken.malformed_lines, ..RedriveReport::default() };
+    let is_selected = |letter: &DeadLetter| only_sink.is_none_or(|only_sink| only_sink == letter.sink);
     let mut letters_by_sink = BTreeMap::<&str, Vec<(usize, Arc<Message>)>>::new();
     for (number, letter) in taken.letters.iter().enumerate() {
-        if only_sink.is_none_or(|only_sink| only_sink == letter.sink) {
+        if is_selected(letter) {
             letters_by_sink.entry(&letter.sink).or_default().push((number, Arc::new(letter.message.clone())));
         }
     }
@@ -58,7 +59,7 @@ pub async fn redrive(
     }
     let mut remaining: Vec<DeadLetter> = Vec::new();
     for (number, letter) in taken.letters.iter().enumerate() {
-        if only_sink.is_some_and(|only_sink| only_sink != letter.sink) {
+        if !is_selected(letter) {
             report.skipped += 1;
             remaining.push(letter.clone());
             continue;
