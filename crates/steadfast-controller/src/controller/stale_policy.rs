@@ -66,8 +66,8 @@ impl StalePolicy {
             StaleBehaviour::Pause => true,
             StaleBehaviour::NeverPause => false,
             StaleBehaviour::PauseExcept(safe) => {
-                // This also runs in destructors and background tasks, where a panic of user code must not escape. The
-                // staleness gate calls the function again, and there the panic is reported.
+                // Destructors and background tasks call this too, and a panic of user code must not escape from them. The
+                // staleness gate calls the function again and reports the panic.
                 let is_safe = catch_unwind(AssertUnwindSafe(|| safe(key))).unwrap_or_else(|panic| {
                     drop(panics::message(panic));
                     false

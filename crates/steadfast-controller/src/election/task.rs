@@ -333,11 +333,11 @@ impl Drop for ElectionTask {
 pub(super) async fn send_until_stop(
     leases: &Leases,
     step: &Step,
-    on_new_connection: bool,
+    on_recent_connection: bool,
     is_held: bool,
     stopping: &mut watch::Receiver<bool>,
 ) -> (RequestResult, bool) {
-    let mut sending = pin!(leases.send(step, on_new_connection));
+    let mut sending = pin!(leases.send(step, on_recent_connection));
     tokio::select! {
         biased;
         () = wait_for_stop(stopping) => {

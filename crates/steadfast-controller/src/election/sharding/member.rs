@@ -217,7 +217,7 @@ impl Member {
         if let Step::Create(lease) | Step::Update(lease) = &mut step {
             self.membership.add_group_and_view(lease);
         }
-        // Taken before sending, so that other members see this write after `sent_at`.
+        // Taken before sending, so that no other member can see this write before `sent_at`.
         let sent_at = self.now();
         let is_held = self.machine.term(sent_at).is_some();
         let (result, is_running) =
